@@ -19,7 +19,7 @@ from holdfast.base.pure import codec
 from holdfast.inplace.guard_process import connect_to_guard
 from holdfast.inplace.pure import coordinator as machine
 from holdfast.inplace.pure.messages import Attach, Fault, Hello, Kind, Numbering, Ready, Standing
-from holdfast.net.pure.frames import Decoder, encode
+from holdfast.net.client import Client
 from holdfast.page.progress_page import make_progress_page
 
 SIZES = (64, 512, 4096)
@@ -55,28 +55,22 @@ class _Guards:
         times = (600.0, 600.0, 600.0, 600.0, 600.0, 600.0, 600.0, 0.0)
         attach = Attach(0, n, self._page.fd, 0, *times, hosts=True)
         self._first = connect_to_guard(token)
-        self._first.sendall(encode(codec.encode(attach)))
-        port = self._heard(self._first, Decoder(), "hosting")["port"]
-        self._decoders = {self._first.fileno(): Decoder()}
-        self._sockets: dict[int, socket.socket] = {self._first.fileno(): self._first}
+        self._first.send(codec.encode(attach))
+        while (answer := self._first.receive(_BOUND_S))["op"] != "hosting":
+            pass
+        port = answer["port"]
+        self._clients = {self._first.fileno(): self._first}
         self._epoll = select.epoll()
         for rank in range(1, n):
             connected = socket.create_connection(("127.0.0.1", port))
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connected.sendall(encode({"token": token, "role": "guard", "node": f"n{rank}"}))
-            connected.sendall(encode(codec.encode(Hello(rank, n))))
-            self._sockets[connected.fileno()] = connected
-            self._decoders[connected.fileno()] = Decoder()
-        for fd in self._sockets:
+            client = Client(connected)
+            client.send({"token": token, "role": "guard", "node": f"n{rank}"})
+            client.send(codec.encode(Hello(rank, n)))
+            self._clients[client.fileno()] = client
+        for fd in self._clients:
             self._epoll.register(fd, select.EPOLLIN)
-        self._order = list(self._sockets.values())
-
-    def _heard(self, connected: socket.socket, decoder: Decoder, op: str) -> dict[str, int]:
-        connected.settimeout(_BOUND_S)
-        while True:
-            for frame in decoder.feed(connected.recv(65536)):
-                if frame["op"] == op:
-                    return frame
+        self._order = list(self._clients.values())
 
     def all_hear(self, op: str) -> None:
         """Until every guard was told."""
@@ -86,22 +80,22 @@ class _Guards:
             if time.monotonic() > until:
                 raise RuntimeError(f"{left} of {self.n} guards were not told {op!r}")
             for fd, _ in self._epoll.poll(1.0):
-                for frame in self._decoders[fd].feed(self._sockets[fd].recv(65536)):
+                for frame in self._clients[fd].received():
                     left -= frame["op"] == op
 
     def send(self, rank: int, message: Fault) -> None:
         """What this rank's guard says."""
-        self._order[rank].sendall(encode(codec.encode(message)))
+        self._order[rank].send(codec.encode(message))
 
     def all_ready(self, epoch: int) -> None:
         """Everybody is back."""
-        for rank, connected in enumerate(self._order):
-            connected.sendall(encode(codec.encode(Ready(epoch, (_standing(rank, self.n, epoch),)))))
+        for rank, client in enumerate(self._order):
+            client.send(codec.encode(Ready(epoch, (_standing(rank, self.n, epoch),))))
 
     def close(self) -> None:
         self._epoll.close()
-        for connected in self._sockets.values():
-            connected.close()
+        for client in self._clients.values():
+            client.close()
         self._page.close()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.base.own_descriptor import OwnSocket
 from holdfast.inplace.atomic import Atomic
 from holdfast.inplace.session import Session
+from holdfast.net.client import Client
 from holdfast.page.progress_page import ProgressPage
 
 
@@ -23,7 +24,7 @@ def bare_session(
         request=lambda: None, deliver_again=lambda: None, atomic=Atomic(), refused_at=""
     )
     return Session(
-        OwnSocket(to_guard.detach()),
+        Client(OwnSocket(to_guard.detach())),
         0,
         page,
         interrupt,

@@ -74,7 +74,7 @@ class Guard:
             held.close()
         self.turn()
         assert self.guard._is_over(), "its rank has gone"
-        self.guard._strangers.close()
+        self.guard._ranks_server.close()
         self._listener.close()
         self._ports.close()
         self._page.close()

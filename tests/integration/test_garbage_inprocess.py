@@ -43,7 +43,7 @@ class Node:
     def __init__(self, world: int = 1) -> None:
         self.token = secrets.token_hex(16)
         self._page = make_progress_page()
-        self.rank = connect_to_guard(self.token)
+        self.rank = connect_to_guard(self.token)._socket
         attach = messages.Attach(0, world, self._page.fd, 0, *[1e4] * 7, 0.0, hosts=True)
         hosting = ask(self.rank, encode(attach), lambda answer: answer["op"] == "hosting")
         self.port: int = hosting["port"]
@@ -188,7 +188,7 @@ def test_garbage_from_strangers_ends_no_guard(node: Node, data: bytes) -> None:
 def test_garbage_from_ranks_ends_no_guard(node: Node, data: bytes) -> None:
     """They know the token."""
     with connect_to_guard(node.token) as rank:
-        send_and_hear_out(rank, data)
+        send_and_hear_out(rank._socket, data)
     node.check()
 
 

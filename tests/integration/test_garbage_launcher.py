@@ -22,7 +22,6 @@ from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.health.messages import FROM_HEALTH as FROM_HEALTH_PROCESS
 from holdfast.health.messages import Wanted
 from holdfast.net import endpoint
-from holdfast.net.channel import Channel
 from holdfast.net.loop import Loop
 from holdfast.net.pure.complaints import LINES_MAX, QUIET_S
 from holdfast.net.pure.frames import Decoder
@@ -150,10 +149,10 @@ class Lines:
         for module in modules:
             monkeypatch.setattr(module, "LOGGER", self)
 
-    def _take(self, line: str, *values: object) -> None:
+    def _take(self, line: str, *values: object, exc_info: bool = False) -> None:
         self.lines.append(line % values)
 
-    warning = error = exception = info = _take
+    warning = error = info = _take
 
     def log(self, level: Any, line: str, *values: object) -> None:
         self._take(line, *values)
@@ -230,8 +229,8 @@ def test_a_request_that_the_launcher_cannot_handle_ends_its_connection_alone(
         control.close()
     [line] = said.lines
     assert line == (
-        f"control socket: process {os.getpid()} was cut off: its request cannot be handled: "
-        "RuntimeError('no')"
+        f"control socket: process {os.getpid()} was cut off: sent a message that cannot be "
+        "handled: RuntimeError('no')"
     )
 
 
@@ -313,15 +312,14 @@ def test_garbage_from_a_parked_interpreter_ends_no_launcher(
         ours, theirs = socket.socketpair()
         monkeypatch.setattr(standbys.child, "send_signal", lambda *_: True)
         process = ControlledProcess(NO_PID, ours)
-        parked = standbys._Parked(process, Channel(ours, loop.epoll), is_idle=False)  # type: ignore[arg-type]
         nobody = [], {}, None
         node = standbys.Standbys(
             WarmStandby(), 1, loop, [], "job", "", lambda _: nobody, start_hook=None
         )
+        parked = standbys._Parked(process, node._channel(0, process), is_idle=False)  # type: ignore[arg-type]
         node._parked[0] = parked
         node._machine = SimpleNamespace(handle=lambda *_: [])  # type: ignore[assignment]
         if is_read_before:
-            loop.call(ours.fileno(), lambda: node._receive(0, parked.peer))
             _say_all(loop, theirs, data)
         else:
             with theirs:

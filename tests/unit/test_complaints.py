@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from holdfast.net.pure.complaints import LINES_MAX, QUIET_S, Complaints
+from holdfast.net.pure.complaints import LINES_MAX, QUIET_S, RateLimitedLog
 
 
 def test_an_offender_is_named_once_a_minute_with_the_number_of_times() -> None:
-    complaints = Complaints()
+    complaints = RateLimitedLog()
     lines = [complaints.line("10.0.0.1", "sent garbage", now) for now in range(60)]
     assert lines == ["10.0.0.1 sent garbage", *[None] * 59]
     assert complaints.line("10.0.0.2", "sent garbage", 30.0) == "10.0.0.2 sent garbage"
@@ -13,7 +13,7 @@ def test_an_offender_is_named_once_a_minute_with_the_number_of_times() -> None:
 
 
 def test_a_thousand_offenders_are_twenty_lines_and_a_bounded_memory() -> None:
-    complaints = Complaints()
+    complaints = RateLimitedLog()
     lines = [complaints.line(f"host {n}", "sent garbage", 0.0) for n in range(1000)]
     assert [line for line in lines if line] == [f"host {n} sent garbage" for n in range(LINES_MAX)]
     later = complaints.line("host x", "sent garbage", QUIET_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import select
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.clock import monotonic
 from holdfast.base.pure import codec
 from holdfast.evidence.pure.evidence import RankDigest
 from holdfast.fault_tolerance.data import WorkloadAction
@@ -24,7 +26,7 @@ from holdfast.inplace.pure.in_place import (
 )
 from holdfast.net.loop import Loop
 from holdfast.net.pure.frames import Decoder, encode
-from holdfast.node.control_endpoint import ControlEndpoint
+from holdfast.node.control_endpoint import CONNECTIONS_MAX, ControlEndpoint
 
 
 class Node:
@@ -112,6 +114,11 @@ def no_descriptor_free(*, but: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+def wait_until(deadline: float) -> None:
+    """Sleep as a loop would that has nothing else to do."""
+    select.select([], [], [], max(0.0, deadline - monotonic()))
+
+
 def is_hung_up_on(rank: socket.socket) -> bool:
     return rank.recv(1) == b""
 
@@ -155,43 +162,43 @@ def test_what_was_said_of_a_rank_is_heard_before_its_end_is_judged(node: Node) -
         assert node.ask(rank) == "ok"
 
 
-def test_without_a_free_descriptor_a_rank_is_refused_at_once(
+def test_without_a_free_descriptor_a_request_waits_until_there_is_one(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing stays in the queue that would keep the loop turning; one error for all of it."""
+    """It was refused, and the rank failed. Nothing keeps the loop turning meanwhile."""
     ranks = [socket.socket(socket.AF_UNIX) for _ in range(3)]
     with no_descriptor_free(but=0):
         for rank in ranks:
             node.connect(rank)
         node.turn(3)
-
-        assert [is_hung_up_on(rank) for rank in ranks] == [True, True, True]
         assert node.loop.epoll.poll(0) == [], "nothing to be done is left"
-    assert caplog.text.count("requests of ranks are refused: Too many open files") == 1
+        deadline = node.endpoint.next_deadline()
+        assert deadline is not None
+    assert caplog.text.count("can accept no connection, so its callers wait: Too many open") == 1
+
+    wait_until(deadline)
+    node.endpoint.on_time()
     for rank in ranks:
+        assert node.ask(rank) == "ok"
         rank.close()
 
+
+def test_a_rank_that_has_asked_is_not_pushed_out_by_silent_callers(node: Node) -> None:
+    """It waits for its exit handlers; the launcher's hundredth caller pushed it out."""
     with socket.socket(socket.AF_UNIX) as rank:
         node.connect(rank)
-        assert node.ask(rank) == "ok"
-
-
-def test_without_even_the_reserve_nobody_is_listened_to_until_there_is_one(node: Node) -> None:
-    """Somebody else may take the reserve in the moment in which it is given up."""
-    with socket.socket(socket.AF_UNIX) as rank:
-        with no_descriptor_free(but=0):
-            node.connect(rank)
-            os.close(node.endpoint._acceptor._reserve)
-            node.endpoint._acceptor._reserve = -1
-            taken = os.open(os.devnull, os.O_RDONLY)
+        rank.sendall(encode({"op": "uncaught", "traceback": "ValueError: x"}))
+        node.turn(2)
+        silent = [socket.socket(socket.AF_UNIX) for _ in range(CONNECTIONS_MAX + 3)]
+        for caller in silent:
+            node.connect(caller)
             node.turn(1)
-            assert node.loop.epoll.poll(0) == []
-            node.endpoint.retry()
-            assert node.loop.epoll.poll(0) == []
-            os.close(taken)
-
-        node.endpoint.retry()
-        assert node.ask(rank) == "ok"
+        assert [is_hung_up_on(caller) for caller in silent[:3]] == [True] * 3
+        rank.sendall(encode({"op": "exitsnow"}))
+        node.turn(1)
+        assert node.exits[-1] == ("exits now", os.getpid())
+        for caller in silent:
+            caller.close()
 
 
 def test_a_rank_that_an_exception_ends_is_followed_until_its_exit_handlers_have_run(
@@ -212,6 +219,15 @@ def test_a_rank_that_an_exception_ends_is_followed_until_its_exit_handlers_have_
                 node.turn(1)
         node.turn(2)
         assert node.exits == [("ValueError: x", me), (last, me)]
+
+
+def test_the_first_message_may_be_a_long_traceback(node: Node) -> None:
+    """Longer than what other endpoints read of a caller that they don't know."""
+    with socket.socket(socket.AF_UNIX) as rank:
+        node.connect(rank)
+        rank.sendall(encode({"op": "uncaught", "traceback": "x" * 20_000}))
+        node.turn(3)
+        assert [pid for _, pid in node.exits] == [os.getpid()]
 
 
 def test_no_process_but_a_rank_is_followed_to_its_end(node: Node) -> None:

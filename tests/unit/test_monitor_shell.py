@@ -23,7 +23,7 @@ from holdfast.watch.monitor import incident_case, rank_look
 from holdfast.watch.monitor.monitor_main import Monitor
 from holdfast.watch.monitor.visitors import Seat
 from holdfast.watch.pure.monitor_messages import Configure, Cycle, LookNow
-from holdfast.watch.pure.rank_messages import CountCollectives
+from holdfast.watch.pure.rank_messages import CountCollectives, Hello
 
 BOUND_S = 30.0
 
@@ -122,7 +122,7 @@ def test_each_process_in_the_seat_is_asked_for_its_collectives(
     asked: list[Any] = []
     assert seat is not None
     helper: Any = SimpleNamespace(send=asked.append)
-    visitor: Any = SimpleNamespace(send=lambda _: None, hello=None)
+    visitor: Any = SimpleNamespace(send=lambda _: None, hello=Hello(3, 1))
     seat.helper = helper
 
     for is_new in (False, False, True):

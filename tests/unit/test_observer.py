@@ -23,7 +23,6 @@ from holdfast.base.pure import codec
 from holdfast.events.observer_messages import FROM_OBSERVER, Orders, Wanted
 from holdfast.events.reader import Follower
 from holdfast.events.run.outages import Outages
-from holdfast.net.pure.frames import Decoder
 from holdfast.page.page import create_page, map_page
 from holdfast.page.pure import page as layout
 from holdfast.tools.observer import hooks
@@ -377,10 +376,9 @@ class Said:
 
     def __init__(self) -> None:
         self.messages: list = []
-        self._decoder = Decoder()
 
-    def sendall(self, data: bytes) -> None:
-        self.messages += [codec.decode(FROM_OBSERVER, each) for each in self._decoder.feed(data)]
+    def send(self, message: dict) -> None:
+        self.messages.append(codec.decode(FROM_OBSERVER, message))
 
 
 def follow(tmp_path: Path, monkeypatch, **orders) -> tuple[Observer, Said, list]:

@@ -64,7 +64,7 @@ def test_a_program_that_closes_all_descriptors_keeps_its_own_and_its_monitor(
         monkeypatch.setenv(name, value)
     client = RankMonitorClient()
     client.init_workload_monitoring()
-    ours = [client._link._connection._socket.fileno()]
+    ours = [client._link._connection.fileno()]
     ours.append(dump_signal._files["rank monitor"][-1].fd)
     for fd in ours:
         take_over(fd, tmp_path / "theirs")

@@ -4,6 +4,7 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -239,9 +240,26 @@ def test_an_object_that_a_mailbox_cannot_carry_is_an_error(tmp_path, message) ->
         IpcConnector(str(tmp_path / "box")).send(message)
 
 
+def test_a_sender_that_says_nothing_holds_up_no_other(tmp_path) -> None:
+    """One thread served all, one after another, each for 5 s."""
+    path = str(tmp_path / "box")
+    box = IpcConnector(path)
+    box.start_receiving()
+    silent = [socket.socket(socket.AF_UNIX) for _ in range(20)]
+    for sender in silent:
+        sender.connect(path)
+    box.send("mine", 30.0)
+    assert box.fetch_received() == ["mine"]
+    box.stop_receiving()
+    for sender in silent:
+        assert sender.recv(1) == b""
+        sender.close()
+    assert not (tmp_path / "box").exists()
+
+
 def _send_garbage(path: str) -> None:
     from holdfast.net import endpoint
 
     connection = endpoint.connect(path)
-    connection._send(b"\x00\x00\x00\x02[]", 30.0)
+    connection.send_frame(b"\x00\x00\x00\x02[]", 30.0)
     connection.request({"op": "x"}, 30.0)

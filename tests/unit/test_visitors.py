@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 import subprocess
@@ -19,14 +18,11 @@ from holdfast.net.pure.admission import EXCUSED_S, SILENT_S
 from holdfast.net.pure.frames import encode
 from holdfast.watch.monitor.visitors import Seat, Visitor, Visitors
 from holdfast.watch.pure.rank_messages import Hello
-from tests.unit.test_control_endpoint import is_hung_up_on, no_descriptor_free
+from tests.unit.test_control_endpoint import is_hung_up_on, no_descriptor_free, wait_until
 
 
 class Quiet:
     """A host to whom nothing happens."""
-
-    def __init__(self) -> None:
-        self.refused: list[int | None] = []
 
     def catch_up(self) -> None:
         """Nothing was said."""
@@ -34,11 +30,8 @@ class Quiet:
     def is_closing(self) -> bool:
         return False
 
-    def refuses(self, error: OSError) -> None:
-        self.refused.append(error.errno)
-
-    def complains(self, pid: int, what: str) -> None:
-        raise AssertionError(what)
+    def warns(self, line: str) -> None:
+        raise AssertionError(line)
 
     def rejects(self, pid: int, hello: Hello) -> str | None:
         return None
@@ -59,66 +52,77 @@ class Quiet:
         """Nothing to be done."""
 
 
-def test_without_a_free_descriptor_a_call_is_refused_and_the_monitor_sleeps(tmp_path: Path) -> None:
-    """What stays in the queue would keep its loop turning; a rank that is refused calls again."""
-    path, host, descriptors = f"{tmp_path}/s", Quiet(), Descriptors()
-    visitors = Visitors(endpoint.listen(path), descriptors, host)
+def open_visitors(
+    path: str, descriptors: Descriptors, host: Quiet
+) -> tuple[Visitors, socket.socket]:
+    listener = endpoint.listen(path)
+    visitors = Visitors(listener, descriptors, host)
     visitors.open()
-    ranks = [socket.socket(socket.AF_UNIX) for _ in range(2)]
-    with no_descriptor_free(but=0):
-        for rank in ranks:
-            rank.settimeout(30.0)
-            rank.connect(path)
-        for _ in range(2):
-            descriptors.wait(0.0)
-        assert [is_hung_up_on(rank) for rank in ranks] == [True, True]
-        assert descriptors.epoll.poll(0) == []
-    assert host.refused == [errno.EMFILE]
-    for rank in ranks:
-        rank.close()
+    return visitors, listener
 
+
+def close_visitors(visitors: Visitors, listener: socket.socket, descriptors: Descriptors) -> None:
+    visitors._server.close()
+    listener.close()
+    descriptors.epoll.close()
+
+
+def test_without_a_free_descriptor_a_rank_waits_until_there_is_one(tmp_path: Path) -> None:
+    """It was refused, and failed, though it would have waited 30 s. The monitor sleeps."""
+    path, host, descriptors = f"{tmp_path}/s", Quiet(), Descriptors()
+    said: list[str] = []
+    host.warns = said.append  # type: ignore[method-assign]
+    visitors, listener = open_visitors(path, descriptors, host)
+    with socket.socket(socket.AF_UNIX) as rank:
+        rank.settimeout(30.0)
+        with no_descriptor_free(but=0):
+            rank.connect(path)
+            rank.sendall(encode({"op": "hello", "rank": 0, "pid": os.getpid()}))
+            descriptors.wait(0.0)
+            assert descriptors.epoll.poll(0) == []
+        [line] = said
+        assert "so its callers wait: Too many open files" in line
+        deadline = visitors.next_deadline()
+        assert deadline is not None
+        wait_until(deadline)
+        visitors.dismiss_late(deadline)
+        descriptors.wait(30.0)
+        descriptors.wait(30.0)
+        assert b"welcome" in rank.recv(1000)
+        visitors.vacate("is over")
+    close_visitors(visitors, listener, descriptors)
+
+
+def test_a_monitor_that_ends_leaves_calls_to_its_successor(tmp_path: Path) -> None:
+    """Which is given the same listener."""
+    path, host, descriptors = f"{tmp_path}/s", Quiet(), Descriptors()
+    visitors, listener = open_visitors(path, descriptors, host)
+    host.is_closing = lambda: True  # type: ignore[method-assign]
     with socket.socket(socket.AF_UNIX) as rank:
         rank.connect(path)
         descriptors.wait(30.0)
-        assert len(visitors._waiting) == 1
-        visitors.dismiss_all("over")
-    visitors._acceptor.close()
-    descriptors.epoll.close()
+        listener.accept()[0].close()
+    close_visitors(visitors, listener, descriptors)
 
 
-def test_without_even_the_reserve_the_next_free_descriptor_lets_people_in(tmp_path: Path) -> None:
-    """One is free when a visitor leaves."""
+def test_a_cycle_that_begins_turns_away_who_has_said_nothing_yet(tmp_path: Path) -> None:
+    """It belongs to the cycle before, as one that waits for the seat does."""
     path, descriptors = f"{tmp_path}/s", Descriptors()
-    visitors = Visitors(endpoint.listen(path), descriptors, Quiet())
-    visitors.open()
-    first, second = (socket.socket(socket.AF_UNIX) for _ in range(2))
-    first.connect(path)
-    descriptors.wait(30.0)
-    with no_descriptor_free(but=0):
-        os.close(visitors._acceptor._reserve)
-        visitors._acceptor._reserve = -1
-        taken = os.open(os.devnull, os.O_RDONLY)
-        second.connect(path)
-        descriptors.wait(0.0)
-        assert descriptors.epoll.poll(0) == []
-
-        first.close()
+    visitors, listener = open_visitors(path, descriptors, Quiet())
+    with socket.socket(socket.AF_UNIX) as rank:
+        rank.settimeout(30.0)
+        rank.connect(path)
         descriptors.wait(30.0)
-        assert visitors._waiting == []
-        descriptors.wait(30.0)
-        assert len(visitors._waiting) == 1, "both ends of a connection were here"
-        os.close(taken)
-    second.close()
-    visitors.dismiss_all("over")
-    visitors._acceptor.close()
-    descriptors.epoll.close()
+        visitors.dismiss_all("cycle 1 has begun")
+        assert b"cycle 1 has begun" in rank.recv(1000)
+        assert visitors.next_deadline() is None
+    close_visitors(visitors, listener, descriptors)
 
 
 def test_a_hello_that_came_while_the_monitor_was_stopped_counts(tmp_path: Path) -> None:
     """The rank was cut off, and failed, because its monitor was late."""
     path, host, descriptors = f"{tmp_path}/s", Quiet(), Descriptors()
-    visitors = Visitors(endpoint.listen(path), descriptors, host)
-    visitors.open()
+    visitors, listener = open_visitors(path, descriptors, host)
     with socket.socket(socket.AF_UNIX) as rank:
         rank.settimeout(30.0)
         rank.connect(path)
@@ -130,8 +134,7 @@ def test_a_hello_that_came_while_the_monitor_was_stopped_counts(tmp_path: Path) 
         descriptors.wait(30.0)
         assert b"welcome" in rank.recv(1000)
         visitors.vacate("is over")
-    visitors._acceptor.close()
-    descriptors.epoll.close()
+    close_visitors(visitors, listener, descriptors)
 
 
 def test_who_says_no_hello_is_cut_off_and_named(
@@ -139,10 +142,9 @@ def test_who_says_no_hello_is_cut_off_and_named(
 ) -> None:
     """After 5 s, or 4 KiB; 64 of them kept ranks out for three minutes."""
     path, host, descriptors = f"{tmp_path}/s", Quiet(), Descriptors()
-    said: list[tuple[int, str]] = []
-    monkeypatch.setattr(host, "complains", lambda *what: said.append(what))
-    visitors = Visitors(endpoint.listen(path), descriptors, host)
-    visitors.open()
+    said: list[str] = []
+    monkeypatch.setattr(host, "warns", said.append)
+    visitors, listener = open_visitors(path, descriptors, host)
     silent, long = (socket.socket(socket.AF_UNIX) for _ in range(2))
     for caller in (silent, long):
         caller.settimeout(30.0)
@@ -150,22 +152,21 @@ def test_who_says_no_hello_is_cut_off_and_named(
         descriptors.wait(30.0)
     long.sendall((4097).to_bytes(4, "big") + b"x" * 100)
     descriptors.wait(30.0)
+    assert b"frame of 4097 bytes announced" in long.recv(1000)
     assert is_hung_up_on(long)
     deadline = visitors.next_deadline()
     assert deadline is not None
     visitors.dismiss_late(deadline - 0.1)
-    assert len(visitors._waiting) == 1
+    assert visitors.next_deadline() == deadline
     visitors.dismiss_late(deadline)
     assert deadline <= monotonic() + SILENT_S
-    assert b"no hello within 5 s" in silent.recv(1000)
-    assert said == [
-        (os.getpid(), "sent no hello: frame of 4097 bytes announced, limit 4096"),
-        (os.getpid(), "was cut off: no hello within 5 s"),
-    ]
+    assert b"sent no hello within 5 s" in silent.recv(1000)
+    [line] = said
+    what = "sent a malformed message: frame of 4097 bytes announced, limit 4096"
+    assert line == f"process {os.getpid()} was cut off: {what}"
     for caller in (silent, long):
         caller.close()
-    visitors._acceptor.close()
-    descriptors.epoll.close()
+    close_visitors(visitors, listener, descriptors)
 
 
 @pytest.mark.parametrize("by_steps", [True, False], ids=["steps", "client"])
@@ -174,8 +175,7 @@ def test_a_step_does_not_wait_for_the_seat_of_another_process(
 ) -> None:
     """A shell may start several Pythons for one rank. A client of the script's own does wait."""
     path, descriptors = f"{tmp_path}/s", Descriptors()
-    visitors = Visitors(endpoint.listen(path), descriptors, Quiet())
-    visitors.open()
+    visitors, listener = open_visitors(path, descriptors, Quiet())
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as first:
         visitors.take(Seat(0, Process(first.pid), None))
         with socket.socket(socket.AF_UNIX) as rank:
@@ -189,36 +189,60 @@ def test_a_step_does_not_wait_for_the_seat_of_another_process(
                 assert f"process {first.pid} is watched".encode() in rank.recv(1000)
             visitors.dismiss_all("over")
         visitors.vacate("is over")
-    visitors._acceptor.close()
-    descriptors.epoll.close()
+    close_visitors(visitors, listener, descriptors)
 
 
-def test_a_flood_pushes_out_silent_callers_and_no_rank_that_has_spoken(tmp_path: Path) -> None:
+def test_a_flood_pushes_out_silent_callers_and_no_rank_that_has_spoken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """64 wait at the most; a hello that was not read yet counts. The oldest goes first."""
-    path, descriptors = f"{tmp_path}/s", Descriptors()
-    visitors = Visitors(endpoint.listen(path), descriptors, Quiet())
+    path, host, descriptors = f"{tmp_path}/s", Quiet(), Descriptors()
+    said: list[str] = []
+    monkeypatch.setattr(host, "warns", said.append)
+    visitors, listener = open_visitors(path, descriptors, host)
     callers = [socket.socket(socket.AF_UNIX) for _ in range(70)]
     for caller in callers:
         caller.settimeout(30.0)
         caller.connect(path)
-        visitors._on_listener()
+        visitors._server.accept()
         if caller is callers[1]:
             caller.sendall(encode({"op": "hello", "rank": 0, "pid": os.getpid()}))
-    assert len(visitors._waiting) == 64
-    assert b"too many connections wait here" in callers[0].recv(1000)
+    too_many = b"has too many connections without a hello: 64"
+    assert too_many in callers[0].recv(1000)
     assert b"welcome" in callers[1].recv(1000)
     assert visitors.seat is not None
-    assert [b"too many" in caller.recv(1000) for caller in callers[2:6]] == [True] * 4
+    assert [too_many in caller.recv(1000) for caller in callers[2:6]] == [True] * 4
+    assert len(said) == 1
 
     visitors.dismiss_late(monotonic() + SILENT_S + 60.0)
-    assert len(visitors._waiting) == 64, "we were late, so they are heard first"
     deadline = visitors.next_deadline()
     assert deadline is not None
-    assert deadline >= monotonic() + SILENT_S + 50.0 + EXCUSED_S
+    assert deadline >= monotonic() + SILENT_S + 50.0 + EXCUSED_S, "it was late: they count first"
     visitors.dismiss_all("over")
     assert visitors.next_deadline() is None
     visitors.vacate("is over")
     for caller in callers:
         caller.close()
-    visitors._acceptor.close()
-    descriptors.epoll.close()
+    close_visitors(visitors, listener, descriptors)
+
+
+def test_ranks_that_wait_for_the_seat_are_bounded_too(tmp_path: Path) -> None:
+    """The one that has waited the longest makes room."""
+    path, descriptors = f"{tmp_path}/s", Descriptors()
+    visitors, listener = open_visitors(path, descriptors, Quiet())
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as first:
+        visitors.take(Seat(0, Process(first.pid), None))
+        ranks = [socket.socket(socket.AF_UNIX) for _ in range(65)]
+        for rank in ranks:
+            rank.settimeout(30.0)
+            rank.connect(path)
+            rank.sendall(encode({"op": "hello", "rank": 0, "pid": 0}))
+            descriptors.wait(30.0)
+            descriptors.wait(30.0)
+        assert len(visitors._waiting) == 64
+        assert b"too many connections wait here" in ranks[0].recv(1000)
+        visitors.dismiss_all("over")
+        visitors.vacate("is over")
+        for rank in ranks:
+            rank.close()
+    close_visitors(visitors, listener, descriptors)

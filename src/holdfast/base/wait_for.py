@@ -23,9 +23,9 @@ def any_readable(descriptors: Iterable[int], timeout_s: float | None) -> bool:
     return _wait(descriptors, select.POLLIN, timeout_s)
 
 
-def writable(descriptor: int) -> None:
-    """Until it can be written, or never will be."""
-    _wait([descriptor], select.POLLOUT, None)
+def writable(descriptor: int, timeout_s: float | None = None) -> bool:
+    """Until it can be written, or never will be; False: not within ``timeout_s``."""
+    return _wait([descriptor], select.POLLOUT, timeout_s)
 
 
 def milliseconds(timeout_s: float) -> float:

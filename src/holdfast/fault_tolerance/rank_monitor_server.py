@@ -20,7 +20,7 @@ from holdfast.base.own_file import OwnFile
 from holdfast.base.processes import child
 from holdfast.base.pure import codec
 from holdfast.net import endpoint
-from holdfast.net.pure.frames import Decoder, encode
+from holdfast.net.client import Client
 from holdfast.node.processes.controlled_process import ControlledProcess, start_monitor
 from holdfast.page import page
 from holdfast.watch.pure.monitor_messages import TO_LAUNCHER, Configure, Cycle, Ready
@@ -199,18 +199,13 @@ def _introduce(control: socket.socket, cycle: Cycle) -> None:
     Raises:
         OSError: It ended, or does not get ready in time.
     """
-    decoder = Decoder()
+    client = Client(control)
     give_up_at = clock.monotonic() + READY_S
-    control.settimeout(READY_S)
-    control.sendall(encode(codec.encode(cycle)))
-    while True:
-        control.settimeout(max(give_up_at - clock.monotonic(), 1e-3))
-        try:
-            data = control.recv(4096)
-        except TimeoutError:
-            raise TimeoutError(f"not ready within {READY_S:g} s") from None
-        if not data:
-            raise ConnectionError("it ended before it was ready; see its stderr")
-        messages = [codec.decode(TO_LAUNCHER, frame) for frame in decoder.feed(data)]
-        if Ready() in messages:
-            return
+    client.send(codec.encode(cycle), READY_S)
+    try:
+        while codec.decode(TO_LAUNCHER, client.receive(give_up_at - clock.monotonic())) != Ready():
+            pass
+    except TimeoutError:
+        raise TimeoutError(f"not ready within {READY_S:g} s") from None
+    except ConnectionError:
+        raise ConnectionError("it ended before it was ready; see its stderr") from None

@@ -14,14 +14,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import select
 import signal
 import socket
 import sys
 import threading
 from typing import TYPE_CHECKING
 
-from holdfast.base import clock, wait_for
+from holdfast.base import clock
 from holdfast.base.processes.bare_process import ignore_signals
 from holdfast.base.processes.rank_boot import PR_SET_PDEATHSIG, prctl
 from holdfast.base.pure import codec
@@ -34,21 +33,20 @@ from holdfast.health.checks import Checks
 from holdfast.health.messages import PROBES_S, TO_HEALTH, Configure, FromHealth, ToHealth, Wanted
 from holdfast.health.pure.gate import Answered, Found, Noticed
 from holdfast.health.pure.health import Finding, Verdict
-from holdfast.net.pure.frames import Decoder, FrameError, encode
+from holdfast.net.client import Client
+from holdfast.net.pure.frames import FrameError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CONTROL_FD = 3
-_CHUNK_BYTES = 1 << 16
 
 
 class HostHealth:
     """Answers one launcher until it hangs up."""
 
     def __init__(self, control: socket.socket) -> None:
-        self._control = control
-        self._decoder = Decoder()
+        self._control = Client(control)
         self._wanted = Wanted()
         self._checks = Checks(self._wanted)
         self._bounded = BoundedChecks()
@@ -59,24 +57,18 @@ class HostHealth:
 
     def run(self) -> None:
         """Until the launcher is gone."""
-        poll = select.poll()
-        poll.register(self._control, select.POLLIN)
         while True:
-            timeout_ms = None
+            timeout_s = None
             if self._look_at is not None:
-                timeout_ms = wait_for.milliseconds(self._look_at - clock.monotonic())
-            if poll.poll(timeout_ms):
-                try:
-                    data = self._control.recv(_CHUNK_BYTES)
-                    frames = self._decoder.feed(data)
-                except (OSError, FrameError):
-                    return
-                if not data:
-                    return
-                for frame in frames:
-                    self._obey(decode(TO_HEALTH, frame))
-            elif self._look_at is not None:
+                timeout_s = self._look_at - clock.monotonic()
+            try:
+                message = self._control.receive(timeout_s)
+            except TimeoutError:
                 self._look()
+            except (OSError, FrameError):
+                return
+            else:
+                self._obey(decode(TO_HEALTH, message))
 
     def _obey(self, message: ToHealth) -> None:
         match message:
@@ -160,7 +152,7 @@ class HostHealth:
 
     def _say(self, message: FromHealth) -> None:
         with self._speaking, contextlib.suppress(OSError):  # gone: the loop finds out
-            self._control.sendall(encode(codec.encode(message)))
+            self._control.send(codec.encode(message))
 
 
 def main() -> None:

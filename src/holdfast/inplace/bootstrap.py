@@ -12,13 +12,11 @@ import datetime as dt
 import json
 import os
 import secrets
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.base.clock import monotonic
-from holdfast.base.own_descriptor import OwnSocket
 from holdfast.base.pure import codec
 from holdfast.base.rank_log import rank_logger
 from holdfast.inplace.guard_process import connect_to_guard
@@ -26,14 +24,14 @@ from holdfast.inplace.pure.messages import TO_FIRST_RANK, Attach, Hosting
 from holdfast.inplace.torch_edge.epoch_store import EpochOverError, EpochStore
 from holdfast.inprocess.exception import BarrierTimeout, InternalError
 from holdfast.net.address import gloo_interface, publish, resolved
+from holdfast.net.client import Client
 from holdfast.net.pure.address import is_loopback
-from holdfast.net.pure.frames import Decoder, encode
+from holdfast.net.pure.frames import FrameError
 
 log = rank_logger(__name__)
 
 _TOKEN_BYTES = 16
 _GUARD_S = 60.0
-_CHUNK_BYTES = 1 << 16
 _HERE = "127.0.0.1"
 """Where rank 0 finds the coordinator, which is in the guard of its node."""
 _RANK_AND_SIZE = ("RANK", "WORLD_SIZE")
@@ -96,7 +94,7 @@ def only_rank_without_environment() -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[OwnSocket, Meeting]:
+def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[Client, Meeting]:
     """Connect to the guard of this node.
 
     Args:
@@ -119,13 +117,13 @@ def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[OwnSo
     key = f"holdfast/inprocess/{run}/{life}/{_calls}"
     if rank == 0:
         token = secrets.token_hex(_TOKEN_BYTES)
-        connected = connect_to_guard(token)
-        port = _host(connected, Attach(**{**vars(attach), "hosts": True}))
+        client = connect_to_guard(token)
+        port = _host(client, Attach(**{**vars(attach), "hosts": True}))
         ours = publish(os.environ.get("MASTER_ADDR", "")).address
         meeting = Meeting(token, _HERE, port, key, gloo_interface(ours))
         number = store.add(f"{key}/meetings", 1)
         store.set(f"{key}/{number}", json.dumps([token, ours, port]))
-        return connected, meeting
+        return client, meeting
     try:
         meeting = _find_meeting(store, key, monotonic() + timeout_s)
     except RuntimeError as error:
@@ -135,10 +133,10 @@ def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[OwnSo
         ) from error
     ours = publish(meeting.host).address
     meeting = replace(meeting, gloo_interface=gloo_interface(ours))
-    connected = connect_to_guard(meeting.token)
+    client = connect_to_guard(meeting.token)
     attach = Attach(**{**vars(attach), "host": meeting.host, "port": meeting.port})
-    connected.sendall(encode(codec.encode(attach)))
-    return connected, meeting
+    client.send(codec.encode(attach))
+    return client, meeting
 
 
 def _find_meeting(store: Any, key: str, until: float) -> Meeting:
@@ -188,29 +186,18 @@ def _answers(meeting: Meeting, until: float) -> bool:
     return True
 
 
-def _host(connected: socket.socket, attach: Attach) -> int:
+def _host(client: Client, attach: Attach) -> int:
     """Attach, and wait for the port of the coordinator."""
-    connected.sendall(encode(codec.encode(attach)))
-    decoder = Decoder()
-    until = monotonic() + _GUARD_S
-    while True:
-        connected.settimeout(max(1e-3, until - monotonic()))
-        try:
-            # The coordinator's answer to Hello may be next to it, and must stay where it is.
-            data = connected.recv(_CHUNK_BYTES, socket.MSG_PEEK)
-        except TimeoutError:
-            raise InternalError(f"the node guard did not start within {_GUARD_S:g} s") from None
-        header = int.from_bytes(data[:4], "big") if len(data) >= 4 else 0
-        if data and not (header and len(data) >= 4 + header):
-            continue
-        if not data:
-            raise InternalError("the node guard ended before it answered")
-        (answer,) = decoder.feed(connected.recv(4 + header))
-        try:
-            message = codec.decode(TO_FIRST_RANK, answer)
-        except codec.MessageError as error:
-            raise InternalError(f"the node guard answered: {error}") from None
-        if not isinstance(message, Hosting):
-            raise InternalError(f"the node guard refused: {message.text}")
-        connected.settimeout(None)
-        return message.port
+    try:
+        client.send(codec.encode(attach), _GUARD_S)
+        answer = client.receive(_GUARD_S)
+        message = codec.decode(TO_FIRST_RANK, answer)
+    except TimeoutError:
+        raise InternalError(f"the node guard did not start within {_GUARD_S:g} s") from None
+    except OSError:
+        raise InternalError("the node guard ended before it answered") from None
+    except (codec.MessageError, FrameError) as error:
+        raise InternalError(f"the node guard answered: {error}") from None
+    if not isinstance(message, Hosting):
+        raise InternalError(f"the node guard refused: {message.text}")
+    return message.port

@@ -4,7 +4,7 @@ Guards and stores of ranks call, say the job's token in their first frame, and a
 pure machines: ``inplace.pure.coordinator`` and ``inplace.pure.keyvalue``. Decides nothing.
 
 A stranger's connection, garbage or a flood ends that connection and nothing else
-(``net/strangers.py``); so does whatever goes wrong while a caller is served. No name is looked up
+(``net/server.py``); so does whatever goes wrong while a caller is served. No name is looked up
 anywhere: addresses only.
 """
 
@@ -20,11 +20,11 @@ from holdfast.inplace.pure import coordinator as machine
 from holdfast.inplace.pure.handshake import is_token
 from holdfast.inplace.pure.keyvalue import STORE_FRAME_BYTES_MAX, KeyValues, Reply, RequestError
 from holdfast.inplace.pure.messages import UP, Commit, Leave
-from holdfast.net.channel import Channel
+from holdfast.net.channel import Channel, RefusedError
 from holdfast.net.descriptors import Descriptors
 from holdfast.net.pure.address import unmapped
 from holdfast.net.pure.frames import MAX_FRAME_BYTES
-from holdfast.net.strangers import Stranger, StrangerError, Strangers
+from holdfast.net.server import Server
 from holdfast.net.tcp import bound_socket, tune
 
 TYPE_CHECKING = False
@@ -43,11 +43,10 @@ _KEPT_ROOMS = 1
 class _Caller:
     """One connection that knows the token: a guard or a store."""
 
-    __slots__ = ("channel", "node", "role", "who")
+    __slots__ = ("channel", "node", "role")
 
-    def __init__(self, channel: Channel, who: str, role: str, node: str) -> None:
+    def __init__(self, channel: Channel, role: str, node: str) -> None:
         self.channel = channel
-        self.who = who
         self.role = role
         self.node = node
 
@@ -59,7 +58,7 @@ class CoordinatorServer:
         patience: Of the machine.
         token: The secret of the job.
         descriptors: Of the loop.
-        complain: Called with who was cut off, and why.
+        log: Called with each line about a caller that was cut off.
 
     Attributes:
         port: Where it listens, on every address of this host.
@@ -70,7 +69,7 @@ class CoordinatorServer:
         patience: machine.Patience,
         token: str,
         descriptors: Descriptors,
-        complain: Callable[[str, str], None],
+        log: Callable[[str], None],
     ) -> None:
         """Listen.
 
@@ -80,17 +79,16 @@ class CoordinatorServer:
         self._machine = machine.Coordinator(patience)
         self._values = KeyValues()
         self._token = token
-        self._descriptors = descriptors
-        self._complain = complain
-        self._callers: dict[int, _Caller] = {}
+        self._callers: set[_Caller] = set()
         self._guards: dict[str, _Caller] = {}
         self._silence_s = patience.silence_s
         self._listener = bound_socket(0)
         self._listener.listen(_BACKLOG)
         self.port: int = self._listener.getsockname()[1]
-        self._strangers = Strangers(
-            self._listener, descriptors, greet=self._greet, hear=self._admit, complain=complain
+        self._server = Server(
+            self._listener, descriptors, self._admit, log, identify=self._identify
         )
+        self._server.open()
 
     @property
     def is_needed(self) -> bool:
@@ -99,70 +97,58 @@ class CoordinatorServer:
 
     def next_deadline(self) -> float | None:
         """When to call :meth:`tick`, at the latest."""
-        mine, theirs = self._machine.next_deadline(), self._strangers.next_deadline()
+        mine, theirs = self._machine.next_deadline(), self._server.next_deadline()
         if mine is None or theirs is None:
             return theirs if mine is None else mine
         return min(mine, theirs)
 
     def tick(self, now: float) -> None:
         """The deadline may have come."""
-        self._strangers.tick(now)
+        self._server.tick(now)
         deadline = self._machine.next_deadline()
         if deadline is not None and now >= deadline:
             self._feed(TimePassed())
 
     def close(self) -> None:
         """Hang up on everybody."""
-        self._strangers.close()
+        self._server.close()
         self._listener.close()
-        for caller in list(self._callers.values()):
-            self._descriptors.hang_up(caller.channel)
+        for caller in self._callers:
+            caller.channel.close()
         self._callers.clear()
         self._guards.clear()
 
     # ------------------------------------------------------------ connections
 
-    def _greet(self, connected: socket.socket, address: Any) -> str:
+    def _identify(self, connected: socket.socket, address: Any) -> str:
         tune(connected, self._silence_s)
         return f"a caller from {unmapped(address[0])}"
 
-    def _admit(self, stranger: Stranger, frame: Message) -> bool:
+    def _admit(self, channel: Channel, frame: Message) -> None:
         token, role, node = frame.get("token"), frame.get("role"), frame.get("node")
         if not is_token(token, self._token):
-            raise StrangerError("does not know the token of this job")
+            raise RefusedError("does not know the token of this job")
         if (
             role not in ("guard", "store")
             or not isinstance(node, str)
             or len(node) > _NODE_CHARS_MAX
         ):
-            raise StrangerError(f"knows the token, but is neither guard nor store: {role!r:.200}")
+            raise RefusedError(f"knows the token, but is neither guard nor store: {role!r:.200}")
         if role == "guard" and node in self._guards:
-            raise StrangerError(f"says it is the guard of {node!r}, which is connected already")
-        caller = _Caller(stranger.channel, stranger.who, role, node)
-        fd = caller.channel.fileno()
-        self._callers[fd] = caller
+            raise RefusedError(f"says it is the guard of {node!r}, which is connected already")
+        caller = _Caller(channel, role, node)
+        self._callers.add(caller)
         if role == "guard":
             self._guards[node] = caller
-        self._descriptors.call(fd, lambda: self._receive(caller))
-        limit = STORE_FRAME_BYTES_MAX if role == "store" else MAX_FRAME_BYTES
-        self._serve(caller, caller.channel.trust(limit))
-        return True
-
-    def _receive(self, caller: _Caller) -> None:
-        caller.channel.flush()
-        self._serve(caller, caller.channel.receive())
-
-    def _serve(self, caller: _Caller, frames: list[Message]) -> None:
-        channel = caller.channel
-        try:
-            for frame in frames:
-                if channel.gone is None:
-                    self._take(caller, frame)
-        except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this caller alone
-            channel.gone = f"sent a message that cannot be handled: {error!r:.200}"
-            self._complain(caller.who, f"({caller.role} of {caller.node!r}) {channel.gone}")
-        if channel.gone is not None:
-            self._lose(caller, channel.gone)
+        channel.report = lambda channel, why: self._server.report(
+            channel.who, f"({role} of {node!r}) was cut off: {why}"
+        )
+        self._server.admit(
+            channel,
+            lambda _, frame: self._take(caller, frame),
+            lambda _: self._lose(caller),
+            STORE_FRAME_BYTES_MAX if role == "store" else MAX_FRAME_BYTES,
+        )
 
     def _take(self, caller: _Caller, frame: Message) -> None:
         if caller.role == "guard":
@@ -188,18 +174,13 @@ class CoordinatorServer:
             assert isinstance(client, _Caller)
             client.channel.send(reply, STORE_FRAME_BYTES_MAX)
 
-    def _lose(self, caller: _Caller, how: str) -> None:
-        self._hang_up(caller)
+    def _lose(self, caller: _Caller) -> None:
+        self._callers.discard(caller)
         if caller.role == "store":
             self._values.forget(caller)
         elif self._guards.get(caller.node) is caller:
             del self._guards[caller.node]
-            self._feed(machine.NodeGone(caller.node, how))
-
-    def _hang_up(self, caller: _Caller) -> None:
-        self._callers.pop(caller.channel.fileno(), None)
-        self._descriptors.hang_up(caller.channel)
-        self._strangers.descriptor_is_free()
+            self._feed(machine.NodeGone(caller.node, caller.channel.gone or ""))
 
     # ------------------------------------------------------------ the machine
 
@@ -219,6 +200,7 @@ class CoordinatorServer:
                 case machine.HangUp():
                     lost = self._guards.pop(effect.node, None)
                     if lost is not None:
-                        self._hang_up(lost)
+                        self._callers.discard(lost)
+                        lost.channel.close()
                 case _:
                     assert_never(effect)

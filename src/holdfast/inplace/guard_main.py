@@ -11,7 +11,7 @@ coordinator's server runs in the same loop.
 
 Who calls has to prove that it knows the job's token, which this process was given through a pipe
 (fd 4); see ``inplace/pure/handshake.py``. What goes wrong while one caller is served ends that
-caller's connection, and is said once per caller and minute.
+caller's connection, and is logged once per caller and minute.
 
 A bare interpreter (``python -I -S``), no torch. It is nobody's child once it runs, has its own
 session, and ends when the last of its ranks has.
@@ -37,12 +37,12 @@ from holdfast.inplace.pure import guard as machine
 from holdfast.inplace.pure.coordinator import Patience
 from holdfast.inplace.pure.handshake import is_proof, nonce_in, proof
 from holdfast.inplace.pure.messages import ATTACH, DOWN, UP, Attach, Hello, Hosting, Log, Refused
-from holdfast.net.channel import Channel, is_trusted, peer_of
+from holdfast.net.channel import Channel, RefusedError
+from holdfast.net.client import Client
 from holdfast.net.descriptors import Descriptors
 from holdfast.net.pure.address import Endpoint
-from holdfast.net.pure.complaints import Complaints
-from holdfast.net.pure.frames import encode
-from holdfast.net.strangers import Stranger, StrangerError, Strangers
+from holdfast.net.pure.frames import MAX_FRAME_BYTES
+from holdfast.net.server import Server
 from holdfast.net.tcp import tune
 from holdfast.page.progress_page import ProgressPage, map_progress_page
 from holdfast.page.pure import progress as layout
@@ -94,7 +94,6 @@ class GuardProcess:
     def __init__(self, listener: socket.socket, token: str) -> None:
         self._token = token
         self._descriptors = Descriptors()
-        self._complaints = Complaints()
         self._machine: machine.Guard | None = None
         self._ranks: dict[int, _Rank] = {}
         self._server: CoordinatorServer | None = None
@@ -104,13 +103,10 @@ class GuardProcess:
         self._alone_until: float | None = clock.monotonic() + _ALONE_S
         # Pods of one host may have its name in common, and count their pids each for itself.
         self._node = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
-        self._strangers = Strangers(
-            listener,
-            self._descriptors,
-            greet=self._greet,
-            hear=self._hear_stranger,
-            complain=self._complain,
+        self._ranks_server = Server(
+            listener, self._descriptors, self._begin_handshake, self._warn_people
         )
+        self._ranks_server.open()
 
     # ------------------------------------------------------------ the loop
 
@@ -141,14 +137,14 @@ class GuardProcess:
     def _next_deadline(self) -> float | None:
         return earliest(
             self._alone_until,
-            self._strangers.next_deadline(),
+            self._ranks_server.next_deadline(),
             self._machine.next_deadline() if self._machine is not None else None,
             self._server.next_deadline() if self._server is not None else None,
             *(rank.dump.next_step_at for rank in self._ranks.values() if rank.dump),
         )
 
     def _tick(self, now: float) -> None:
-        self._strangers.tick(now)
+        self._ranks_server.tick(now)
         for rank in list(self._ranks.values()):
             if rank.dump is not None and rank.dump.step(now):
                 self._conclude(rank)
@@ -161,47 +157,31 @@ class GuardProcess:
 
     # ------------------------------------------------------------ ranks
 
-    def _greet(self, connected: socket.socket, _address: object) -> str:
-        pid, uid = peer_of(connected)
-        if not is_trusted(uid):
-            raise StrangerError(f"(process {pid}) belongs to user {uid}, who may not call here")
-        return f"process {pid}"
+    def _begin_handshake(self, channel: Channel, frame: Message) -> None:
+        theirs = nonce_in(frame)
+        if theirs is None:
+            raise RefusedError("did not begin with the handshake of a rank")
+        ours = os.urandom(16).hex()
+        channel.on_message = lambda channel, frame: self._end_handshake(channel, frame, ours)
+        channel.send({"proof": proof(self._token, "guard", theirs), "nonce": ours})
 
-    def _hear_stranger(self, stranger: Stranger, frame: Message) -> bool:
-        """The handshake; True: this is a rank of the job."""
-        channel = stranger.channel
-        if stranger.step is None:
-            theirs = nonce_in(frame)
-            if theirs is None:
-                raise StrangerError("did not begin with the handshake of a rank")
-            stranger.step = os.urandom(16).hex()
-            answer = {"proof": proof(self._token, "guard", theirs), "nonce": stranger.step}
-            channel.send(answer)
-            return False
-        if not is_proof(frame.get("proof"), self._token, "rank", stranger.step):
-            raise StrangerError("does not know the token of this job")
-        pid, _ = channel.peer()
-        if pid == 0:
-            raise StrangerError("runs in another pid namespace")
+    def _end_handshake(self, channel: Channel, frame: Message, nonce: str) -> None:
+        """The last message of the handshake, of a rank of this job."""
+        if not is_proof(frame.get("proof"), self._token, "rank", nonce):
+            raise RefusedError("does not know the token of this job")
+        if channel.pid == 0:
+            raise RefusedError("runs in another pid namespace")
         try:
-            rank = _Rank(channel, Process(pid))
+            rank = _Rank(channel, Process(channel.pid))
         except OSError as error:
-            raise StrangerError(f"cannot be watched: {error}") from None
-        self._descriptors.call(channel.fileno(), lambda: self._receive(rank))
-        self._take_all(rank, channel.trust())
-        return True
-
-    def _receive(self, rank: _Rank) -> None:
-        rank.channel.flush()
-        self._take_all(rank, rank.channel.receive())
-
-    def _take_all(self, rank: _Rank, frames: list[Message]) -> None:
-        channel = rank.channel
-        for frame in frames:
-            if channel.gone is None:
-                self._take(rank, frame)
-        if channel.gone is not None:
-            self._lose(rank, f"its process ({rank.process.pid}) ended without a shutdown message")
+            raise RefusedError(f"cannot be watched: {error}") from None
+        channel.refusal = lambda why: codec.encode(Refused(-1, why[:_TEXT_CHARS]))
+        self._ranks_server.admit(
+            channel,
+            lambda _, frame: self._take(rank, frame),
+            lambda _: self._lose(rank),
+            MAX_FRAME_BYTES,
+        )
 
     def _take(self, rank: _Rank, frame: Message) -> None:
         try:
@@ -209,12 +189,8 @@ class GuardProcess:
                 self._attach(rank, codec.decode(ATTACH, frame))
             else:
                 self._feed(machine.RankSaid(rank.number, codec.decode(UP, frame)))
-        except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this caller alone
-            is_ours = isinstance(error, (ValueError, OSError))
-            text = str(error) if is_ours else f"sent a message that cannot be handled: {error!r}"
-            self._complain(f"process {rank.process.pid}", f"is cut off: {text[:_TEXT_CHARS]}")
-            rank.channel.send(codec.encode(Refused(-1, text[:_TEXT_CHARS])))
-            rank.channel.gone = rank.channel.gone or text
+        except (ValueError, OSError) as error:  # its text is ours, and the rank shows it
+            raise RefusedError(str(error)[:_TEXT_CHARS]) from None
 
     def _attach(self, rank: _Rank, attach: Attach) -> None:
         """The first message of a rank: who it is, and, from the first, what this guard needs."""
@@ -249,7 +225,7 @@ class GuardProcess:
         if attach.hosts:
             patience = Patience(*[getattr(attach, key) for key in Patience.__match_args__])
             self._server = CoordinatorServer(
-                patience, self._token, self._descriptors, self._complain
+                patience, self._token, self._descriptors, self._warn_people
             )
         # As the rank that started this process has it; no launcher but its own reads it.
         cycle = os.environ.get("NVRX_CYCLE", "")
@@ -270,26 +246,23 @@ class GuardProcess:
             self._feed(machine.CoordinatorGone(why))
             return
         tune(connected, attach.silence_s)
-        channel = Channel(connected, self._descriptors.epoll)
+        channel = Channel(
+            connected, self._descriptors, self._on_coordinator_message, self._on_coordinator_gone
+        )
         self._coordinator = channel
-        self._descriptors.call(channel.fileno(), self._hear)
         channel.send({"token": self._token, "role": "guard", "node": self._node})
         for message in self._unsent:
             channel.send(message)
         self._unsent.clear()
 
     def _end_of_process(self, rank: _Rank) -> None:
-        """Its last words may still be in the connection."""
-        while rank.channel.gone is None:
-            frames = rank.channel.receive()
-            if not frames:
-                break
-            for frame in frames:
-                self._take(rank, frame)
-        self._lose(rank, f"its process ({rank.process.pid}) ended without a shutdown message")
+        """Its last messages may still be in the connection."""
+        rank.channel.drain()
+        self._lose(rank)
 
-    def _lose(self, rank: _Rank, how: str) -> None:
-        self._descriptors.hang_up(rank.channel)
+    def _lose(self, rank: _Rank) -> None:
+        how = f"its process ({rank.process.pid}) ended without a shutdown message"
+        rank.channel.close()
         if rank.process.fileno() >= 0:
             self._descriptors.forget(rank.process.fileno())
         if rank.number is not None and self._ranks.get(rank.number) is rank:
@@ -298,7 +271,6 @@ class GuardProcess:
             self._end_dump(rank)
             self._feed(machine.RankGone(rank.number, how))
         rank.process.close()
-        self._strangers.descriptor_is_free()
         if rank.log is not None:
             os.close(rank.log)
             rank.log = None
@@ -308,19 +280,11 @@ class GuardProcess:
 
     # ------------------------------------------------------------ the coordinator
 
-    def _hear(self) -> None:
-        channel = self._coordinator
-        assert channel is not None
-        channel.flush()
-        for frame in channel.receive():
-            try:
-                self._feed(machine.CoordinatorSaid(codec.decode(DOWN, frame)))
-            except Exception as error:  # noqa: BLE001 - of whatever kind, the ranks must hear of it
-                channel.gone = f"it sent a message that cannot be handled: {error!r:.200}"
-                break
-        if channel.gone is not None:
-            self._descriptors.hang_up(channel)
-            self._feed(machine.CoordinatorGone(f"the coordinator is gone: {channel.gone}"))
+    def _on_coordinator_message(self, _channel: Channel, frame: Message) -> None:
+        self._feed(machine.CoordinatorSaid(codec.decode(DOWN, frame)))
+
+    def _on_coordinator_gone(self, channel: Channel) -> None:
+        self._feed(machine.CoordinatorGone(f"the coordinator is gone: {channel.gone}"))
 
     # ------------------------------------------------------------ the machine
 
@@ -361,7 +325,7 @@ class GuardProcess:
             case machine.Quit():
                 self._has_quit = True
                 if self._coordinator is not None:
-                    self._descriptors.hang_up(self._coordinator)
+                    self._coordinator.close()
             case _:
                 assert_never(effect)
 
@@ -407,10 +371,8 @@ class GuardProcess:
 
     # ------------------------------------------------------------ words
 
-    def _complain(self, who: str, what: str) -> None:
-        line = self._complaints.line(who, what, clock.monotonic())
-        if line is not None:
-            self._tell_people(f"node guard: {line}", "warning")
+    def _warn_people(self, line: str) -> None:
+        self._tell_people(f"node guard: {line}", "warning")
 
     def _tell_people(self, text: str, level: str = "error") -> None:
         """In the guard's log, and through a rank of this node that can still speak.
@@ -441,7 +403,7 @@ def _tell_launcher(path: str, frame: Message) -> None:
         with socket.socket(socket.AF_UNIX) as launcher:
             launcher.setblocking(False)
             launcher.connect(path)
-            launcher.send(encode(frame), socket.MSG_NOSIGNAL)
+            Client(launcher).send(frame, timeout_s=0.0)
     except OSError:
         pass
 

@@ -24,7 +24,8 @@ from holdfast.base.processes.bare_process import start_bare
 from holdfast.base.processes.proc import MARKER
 from holdfast.inplace.pure.handshake import is_proof, nonce_in, proof
 from holdfast.net.channel import peer_of
-from holdfast.net.pure.frames import Decoder, FrameError, encode
+from holdfast.net.client import Client
+from holdfast.net.pure.frames import FrameError
 
 _BOOT = (
     # Nobody's child: it outlives the rank that starts it, and no rank has a zombie to reap.
@@ -42,10 +43,6 @@ _UNKNOWN_UID = 65534
 
 class GuardError(OSError):
     """The guard of this node cannot be started or reached."""
-
-
-class _GoneError(OSError):
-    """Whoever listened has ended; the name is free again."""
 
 
 class _StrangerError(OSError):
@@ -67,7 +64,7 @@ def guard_address(token: str, number: int = 0) -> str:
     return "\0holdfast-guard-" + hashlib.sha256(named.encode()).hexdigest()[:32]
 
 
-def connect_to_guard(token: str) -> OwnSocket:
+def connect_to_guard(token: str) -> Client:
     """A connection to the guard of this node and job, started if need be; it has proved itself.
 
     Raises:
@@ -86,15 +83,15 @@ def connect_to_guard(token: str) -> OwnSocket:
     )
 
 
-def _connect(address: str, token: str) -> OwnSocket:
+def _connect(address: str, token: str) -> Client:
     has_started = False
     for _ in range(_TRIES):
         has_started |= _start_if_first(address, token)
         connected = OwnSocket()
         try:
             connected.connect(address)
-            _shake_hands(connected, token)
-        except (ConnectionError, _GoneError):
+            return _shake_hands(connected, token)
+        except ConnectionError:
             # Who bound it died before it handed the socket on: nobody listens, so we may bind.
             connected.close()
         except _StrangerError:
@@ -103,30 +100,27 @@ def _connect(address: str, token: str) -> OwnSocket:
         except OSError as error:
             connected.close()
             raise GuardError(f"cannot reach the guard of this node: {error}") from error
-        else:
-            return connected
     if not has_started:
         raise _StrangerError(f"a process that closed {_TRIES} connections")
     raise GuardError(f"the guard of this node did not come up in {_TRIES} tries")
 
 
-def _shake_hands(connected: socket.socket, token: str) -> None:
-    """Both sides prove that they know the token."""
+def _shake_hands(connected: OwnSocket, token: str) -> Client:
+    """Both sides prove that they know the token.
+
+    Raises:
+        ConnectionError: Whoever listened has ended; the name is free again.
+        _StrangerError: Whoever listens is not the guard of this job.
+    """
     pid, uid = peer_of(connected)  # of who bound the name
     holder = f"process {pid} of user {uid}"
     if uid not in (os.geteuid(), 0, _UNKNOWN_UID):
         raise _StrangerError(holder)
     nonce = secrets.token_hex(_NONCE_BYTES)
-    connected.settimeout(_ANSWER_S)
-    connected.sendall(encode({"nonce": nonce}))
-    decoder = Decoder()
-    answer = None
+    client = Client(connected)
     try:
-        while answer is None:
-            data = connected.recv(4096)
-            if not data:
-                raise _GoneError(f"{holder} closed the connection")
-            answer = decoder.first(data)
+        client.send({"nonce": nonce}, _ANSWER_S)
+        answer = client.receive(_ANSWER_S)
     except TimeoutError:
         raise _StrangerError(f"{holder} did not answer within {_ANSWER_S:g} s") from None
     except FrameError as error:
@@ -134,8 +128,8 @@ def _shake_hands(connected: socket.socket, token: str) -> None:
     theirs = nonce_in(answer)
     if theirs is None or not is_proof(answer.get("proof"), token, "guard", nonce):
         raise _StrangerError(f"{holder} does not know the token of this job")
-    connected.sendall(encode({"proof": proof(token, "rank", theirs)}))
-    connected.settimeout(None)
+    client.send({"proof": proof(token, "rank", theirs)}, _ANSWER_S)
+    return client
 
 
 def _start_if_first(address: str, token: str) -> bool:

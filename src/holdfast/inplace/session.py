@@ -16,14 +16,13 @@ import faulthandler
 import os
 import select
 import signal
-import socket
 import threading
 import weakref
 from collections.abc import Callable
 
 from holdfast.base import wait_for
 from holdfast.base.clock import monotonic
-from holdfast.base.own_descriptor import OwnDescriptor, OwnSocket
+from holdfast.base.own_descriptor import OwnDescriptor
 from holdfast.base.pure import codec
 from holdfast.base.pure.never import assert_never
 from holdfast.base.rank_log import rank_logger
@@ -35,8 +34,9 @@ from holdfast.inplace.pure.escalation import Blocked, look_for_s
 from holdfast.inplace.pure.escalation import is_looked_at as is_looked_at_in_restart
 from holdfast.inplace.pure.lease import RankLease, Step, rank_fence_s
 from holdfast.inplace.pure.messages import HANGS, TO_RANK, Abort, Cause, Log
-from holdfast.net.pure.complaints import Complaints
-from holdfast.net.pure.frames import Decoder, FrameError, encode
+from holdfast.net.client import Client
+from holdfast.net.pure.complaints import RateLimitedLog
+from holdfast.net.pure.frames import FrameError
 from holdfast.page.progress_page import ProgressPage
 from holdfast.page.pure import progress as layout
 from holdfast.page.stamps import Stamps
@@ -69,7 +69,7 @@ class Session:
     """From the connection to the guard to the end of the call.
 
     Args:
-        connected: To the guard, attached.
+        client: To the guard, attached.
         rank: The number this process was born with.
         page: Where progress is marked.
         interrupt: Of the main thread.
@@ -85,7 +85,7 @@ class Session:
 
     def __init__(
         self,
-        connected: OwnSocket,
+        client: Client,
         rank: int,
         page: ProgressPage,
         interrupt: MainThreadInterrupt,
@@ -99,9 +99,8 @@ class Session:
         silence_s: float,
         interval_s: float,
     ) -> None:
-        self._socket: OwnSocket | None = connected
-        self._decoder = Decoder()
-        self._complaints = Complaints()
+        self._client: Client | None = client
+        self._complaints = RateLimitedLog()
         self._machine = machine.Rank(rank, soft_s)
         self._soft_s = soft_s
         self._entered_at = 0.0
@@ -130,7 +129,7 @@ class Session:
         wake_up, waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._wake_up, self._waker = OwnDescriptor(wake_up), OwnDescriptor(waker)
         self._poll = select.poll()
-        self._socket_fd = connected.fileno()
+        self._socket_fd = client.fileno()
         self._poll.register(self._socket_fd, select.POLLIN)
         self._poll.register(self._wake_up.fd, select.POLLIN)
         self._watcher = threading.Thread(
@@ -208,9 +207,9 @@ class Session:
             if thread.ident is not None:
                 thread.join(_JOIN_S)
         self._stamps.end()
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        if self._client is not None:
+            self._client.close()
+            self._client = None
         self._wake_up.close()
         self._waker.close()
 
@@ -218,10 +217,9 @@ class Session:
         """In a forked child: it is no rank. Its parent's end must be seen, and not its progress."""
         self._page.leave_in_child()
         self._interrupt.atomic.reset()
-        if self._socket is not None:
-            if self._socket.is_own():
-                os.close(self._socket.detach())
-            self._socket = None
+        if self._client is not None:
+            self._client.close()
+            self._client = None
 
     # ------------------------------------------------------------ effects
 
@@ -257,11 +255,10 @@ class Session:
                 os.write(self._waker.fd, b"w")
 
     def _send(self, frame: dict[str, object]) -> None:
-        if self._socket is None:
+        if self._client is None:
             return
         try:
-            self._socket.check()
-            self._socket.sendall(encode(frame))
+            self._client.send(frame)
         except OSError as error:
             log.debug("nothing more can be said to the guard: %s", error)
 
@@ -271,6 +268,7 @@ class Session:
         next_mark = monotonic()
         next_abort = 0.0
         wake_fd = self._wake_up.fd
+        self._receive()  # what came with the answer to the attachment
         while not self._is_closed:
             now = monotonic()
             if now >= next_mark:
@@ -355,25 +353,18 @@ class Session:
                 log.error("%s", line)  # noqa: TRY400 - the line is for people
 
     def _receive(self) -> None:
-        held = self._socket
-        if held is None:
+        client = self._client
+        if client is None:
             return
-        how = "it closed the connection"
-        frames = []
         try:
-            held.check()
-            data = held.recv(_CHUNK_BYTES, socket.MSG_DONTWAIT)
-            frames = self._decoder.feed(data)
-        except BlockingIOError:
-            return
+            frames = client.received()
         except (OSError, FrameError) as error:
-            data, how = b"", str(error)
-        for frame in frames:
-            self._take(frame)
-        if not data:
             self._poll.unregister(self._socket_fd)
             self._fence_at = monotonic() + _FENCE_S
-            self.feed(machine.GuardGone(how))
+            self.feed(machine.GuardGone(getattr(error, "strerror", None) or str(error)))
+            return
+        for frame in frames:
+            self._take(frame)
 
     def _take(self, frame: dict[str, object]) -> None:
         try:

@@ -278,11 +278,11 @@ class CallWrapper:
             given.setdefault("timeout", dt.timedelta(seconds=barrier_s))
         self._bootstrap = arguments.store_factory(**given)
         attach = self._attachment(page.fd)
-        connected, self._meeting = meet(self._bootstrap, self._state.rank, attach, barrier_s)
+        client, self._meeting = meet(self._bootstrap, self._state.rank, attach, barrier_s)
         exits.enter_context(self._gloo_listens_where_it_is_reached())
         self._base_store = CallStore(self._meeting, barrier_s)
         self._session = Session(
-            connected,
+            client,
             self._state.rank,
             page,
             self._interrupt,

@@ -1,4 +1,10 @@
-"""A framed connection for an epoll loop: never waits, whatever the other end does."""
+"""A framed connection on an epoll loop. It calls back with each message, and never waits.
+
+    readable ──► each message ──► on_message
+                 end of file, error, garbage, an error in on_message ──► closed ──► on_closed, once
+
+Whatever one peer sends ends its own connection and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -7,145 +13,197 @@ import select
 import socket
 import sys
 
+from holdfast.base.pure.codec import MessageError
 from holdfast.net.pure.frames import MAX_FRAME_BYTES, Decoder, FrameError, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
+    from holdfast.net.descriptors import Descriptors
     from holdfast.net.pure.frames import Message
 
-STRANGER_BYTES_MAX = 4096
-"""What is kept of a stranger's words."""
+CLOSED = "closed"
+"""Why a connection is gone whose other end has closed it."""
 _CHUNK_BYTES = 1 << 16
 _BACKLOG_BYTES_MAX = 4 << 20
-_REST_CHUNKS_MAX = 64
+_DRAINED_CHUNKS_MAX = 64
 _CREDENTIALS_BYTES = 12
+
+
+class RefusedError(ValueError):
+    """Raised by ``on_message`` to cut a peer off; the text completes "<peer> was cut off: ..."."""
 
 
 class Channel:
     """One connected stream socket.
 
-    Sends at once what the socket takes and keeps the rest until it is writable. Who does not read
-    loses what comes after 4 MiB, and holds up nobody.
+    A message goes out at once as far as the socket takes it, and the rest when it is writable
+    again. A peer that does not read loses what comes after 4 MiB, and delays no other peer.
+
+    Args:
+        connected: The socket; closed with the channel.
+        descriptors: The loop.
+        on_message: Called with the channel and each message. An exception cuts the peer off.
+        on_closed: Called with the channel when the connection has ended, unless :meth:`close`
+            ended it.
+        frame_bytes_max: Longest message that is accepted.
 
     Attributes:
-        gone: Why nothing more will come or go; ``None`` while it may.
+        gone: Why no more messages come or go; ``None`` while they may.
+        who: The peer, for log lines.
+        pid: Its process, as the kernel knows it; 0: on another host, or in another pid namespace.
+        on_message, on_closed, frame_bytes_max: As above; may change between two messages.
+        refusal: Turns the reason of a cut-off into a message to the peer.
+        report: Called with the channel and the reason when the peer is cut off; while an exception
+            of ``on_message`` is handled, where that is the reason.
     """
 
-    __slots__ = ("_backlog", "_decoder", "_epoll", "_is_waiting", "_socket", "gone")
+    __slots__ = (
+        "_backlog", "_decoder", "_descriptors", "_is_waiting", "_socket", "gone",
+        "on_closed", "on_message", "pid", "refusal", "report", "who",
+    )  # fmt: skip
 
-    def __init__(self, connected: socket.socket, epoll: select.epoll) -> None:
+    def __init__(
+        self,
+        connected: socket.socket,
+        descriptors: Descriptors,
+        on_message: Callable[[Channel, Message], None],
+        on_closed: Callable[[Channel], None],
+        frame_bytes_max: int = MAX_FRAME_BYTES,
+    ) -> None:
         connected.settimeout(0.0)
         self._socket = connected
-        self._epoll = epoll
-        self._decoder = Decoder()
+        self._descriptors = descriptors
+        self._decoder = Decoder(frame_bytes_max)
         self._backlog = bytearray()
         self._is_waiting = False  # for the socket to take the backlog
         self.gone: str | None = None
-        epoll.register(connected.fileno(), select.EPOLLIN)
+        self.who = ""
+        self.on_message = on_message
+        self.on_closed = on_closed
+        self.refusal: Callable[[str], Mapping[str, Any]] | None = None
+        self.report: Callable[[Channel, str], None] | None = None
+        self.pid = peer_of(connected)[0] if connected.family == socket.AF_UNIX else 0
+        descriptors.watch(connected.fileno(), self.receive)
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """Longest message that is accepted."""
+        return self._decoder.limit
+
+    @frame_bytes_max.setter
+    def frame_bytes_max(self, limit: int) -> None:
+        self._decoder.limit = limit
 
     def fileno(self) -> int:
         """Descriptor, -1 once closed."""
         return self._socket.fileno()
 
-    def peer(self) -> tuple[int, int]:
-        """Pid and user id at the other end, as the kernel knows them."""
-        return peer_of(self._socket)
+    # ------------------------------------------------------------ in
 
-    def receive(self) -> list[Message]:
-        """What has arrived, one chunk at most, so that a flood does not starve others."""
-        return self._receive() or []
+    def receive(self) -> None:
+        """Handle what has arrived: one chunk at most, so that a flood does not starve others."""
+        self.flush()
+        self._read_chunk()
+        self._end_if_gone()
 
-    def _receive(self) -> list[Message] | None:
-        """None: nothing has arrived, or nothing more will."""
-        data = self._read(_CHUNK_BYTES)
-        if data is None:
-            return None
-        try:
-            return self._decoder.feed(data)
-        except FrameError as error:
-            self.gone = str(error)
-            return None
-
-    def receive_first(self) -> Message | None:
-        """The next message of a stranger, who is allowed few bytes; see :meth:`trust`."""
-        self._decoder.limit = STRANGER_BYTES_MAX
-        data = self._read(STRANGER_BYTES_MAX)
-        return None if data is None else self.next_of_stranger(data)
-
-    def _read(self, n_bytes: int) -> bytes | None:
-        try:
-            data = self._socket.recv(n_bytes)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            self.gone = error.strerror or str(error)
-            return None
-        if not data:
-            self.gone = "closed"
-            return None
-        return data
-
-    def next_of_stranger(self, data: bytes = b"") -> Message | None:
-        """The next of the messages that came at once, with ``data`` appended to what is left."""
-        try:
-            return self._decoder.first(data)
-        except FrameError as error:
-            self.gone = str(error)
-            return None
-
-    def trust(self, frame_bytes_max: int = MAX_FRAME_BYTES) -> list[Message]:
-        """It is no stranger: accept frames of this size from now on.
-
-        Returns:
-            What came with the words that were believed; no other event reports it.
-        """
-        self._decoder.limit = frame_bytes_max
-        try:
-            return self._decoder.feed(b"")
-        except FrameError as error:
-            self.gone = str(error)
-            return []
-
-    def receive_rest(self) -> list[Message]:
-        """All that has arrived; of who has ended, all that will."""
-        messages: list[Message] = []
-        for _ in range(_REST_CHUNKS_MAX):
-            more = self._receive()
-            if more is None:
+    def drain(self) -> None:
+        """Handle all that has arrived; of a peer that has ended, all that will."""
+        for _ in range(_DRAINED_CHUNKS_MAX):
+            if not self._read_chunk():
                 break
-            messages += more
-        return messages
+        self._end_if_gone()
+
+    def _read_chunk(self) -> bool:
+        """Whether there may be more."""
+        if self._socket.fileno() < 0:
+            return False
+        try:
+            data = self._socket.recv(min(_CHUNK_BYTES, self._decoder.limit))
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self.gone = self.gone or error.strerror or str(error)
+            return False
+        if not data:
+            self.gone = self.gone or CLOSED
+            return False
+        self._handle(data)
+        return self.gone is None
+
+    def _handle(self, data: bytes) -> None:
+        # Also where an answer could not be sent: its last messages came before that.
+        try:
+            message = self._decoder.first(data)
+            while message is not None:
+                self.on_message(self, message)
+                if self._socket.fileno() < 0:
+                    return
+                message = self._decoder.first()
+        except RefusedError as error:
+            self._refuse(str(error))
+        except (FrameError, MessageError) as error:
+            self._refuse(f"sent a malformed message: {error}")
+        except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this peer alone
+            self._refuse(f"sent a message that cannot be handled: {error!r:.200}")
+
+    def cut_off(self, why: str) -> None:
+        """End the connection, and tell the peer and the log why."""
+        self._refuse(why)
+        self._end_if_gone()
+
+    def _refuse(self, why: str) -> None:
+        if self._socket.fileno() < 0:
+            return
+        if self.refusal is not None:
+            self.send(self.refusal(why))
+        self.gone = self.gone or why
+        if self.report is not None:
+            self.report(self, why)
+
+    def _end_if_gone(self) -> None:
+        if self.gone is not None and self._socket.fileno() >= 0:
+            self.close()
+            self.on_closed(self)
+
+    # ------------------------------------------------------------ out
 
     def send(self, message: Mapping[str, Any], limit: int = MAX_FRAME_BYTES) -> None:
-        """Send, now or when the other end reads again."""
+        """Send, now or when the other end reads again.
+
+        Raises:
+            FrameError: The message is longer than ``limit`` bytes.
+        """
         if self.gone is None and len(self._backlog) < _BACKLOG_BYTES_MAX:
             self._backlog += encode(message, limit)
             self.flush()
 
     def flush(self) -> None:
         """Send what is waiting, as far as the socket takes it."""
+        if self.gone is not None:
+            return
         try:
             while self._backlog:
-                del self._backlog[: self._socket.send(self._backlog)]
+                del self._backlog[: self._socket.send(self._backlog, socket.MSG_NOSIGNAL)]
         except BlockingIOError:
             pass
         except OSError as error:
             self.gone = error.strerror or str(error)
-            return
-        if bool(self._backlog) != self._is_waiting:
-            self._is_waiting = not self._is_waiting
-            also = select.EPOLLOUT if self._is_waiting else 0
-            self._epoll.modify(self._socket.fileno(), select.EPOLLIN | also)
+        # A socket that fails is writable as well: so the loop comes back to end the connection.
+        wants_to_write = bool(self._backlog)
+        if wants_to_write != self._is_waiting:
+            self._is_waiting = wants_to_write
+            also = select.EPOLLOUT if wants_to_write else 0
+            self._descriptors.epoll.modify(self._socket.fileno(), select.EPOLLIN | also)
 
     def close(self) -> None:
-        """Close; does nothing the second time."""
+        """Close without ``on_closed``; does nothing the second time."""
         if self._socket.fileno() >= 0:
-            self._epoll.unregister(self._socket.fileno())
+            self._descriptors.forget(self._socket.fileno())
             self._socket.close()
-        self.gone = self.gone or "closed"
+        self.gone = self.gone or CLOSED
 
 
 def peer_of(connected: socket.socket) -> tuple[int, int]:

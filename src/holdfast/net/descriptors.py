@@ -10,15 +10,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.net.channel import Channel
-
 
 class Descriptors:
     """Waits, and calls back.
 
     Attributes:
-        epoll: For who registers descriptors himself (``Channel``), to be called (:meth:`call`), or
-            only to be woken.
+        epoll: For descriptors that are registered otherwise than by :meth:`watch`: to be called
+            (:meth:`call`), or only to wake the loop.
     """
 
     __slots__ = ("_callbacks", "epoll")
@@ -43,11 +41,6 @@ class Descriptors:
                 self.epoll.unregister(fd)
             except OSError:
                 pass
-
-    def hang_up(self, channel: Channel) -> None:
-        """Close a channel and watch it no more; does nothing the second time."""
-        self._callbacks.pop(channel.fileno(), None)
-        channel.close()
 
     def wait(self, timeout_s: float | None) -> None:
         """Sleep until something is ready or ``timeout_s`` are over; ``None``: without end."""

@@ -14,7 +14,8 @@ import stat
 
 from holdfast.base.clock import monotonic
 from holdfast.base.own_descriptor import OwnSocket
-from holdfast.net.pure.frames import Decoder, FrameError, encode
+from holdfast.net.client import Client
+from holdfast.net.pure.frames import FrameError, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 PATH_BYTES_MAX = 107
 """Longest path of a Unix socket on Linux."""
 _BACKLOG = 128
-_CHUNK_BYTES = 1 << 16
-_SHORTEST_S = 1e-3  # 0 would mean "do not wait", and raise another error
 
 
 class EndpointError(OSError):
@@ -83,7 +82,7 @@ def listen(path: str) -> socket.socket:
     return listener
 
 
-class Connection:
+class Connection(Client):
     """A connection on which one side asks and the other answers. For one thread at a time.
 
     A question that was given up (timeout, interruption) stays owed its answer, which is dropped
@@ -91,12 +90,11 @@ class Connection:
     end that this process is gone.
     """
 
-    __slots__ = ("_decoder", "_owed", "_socket", "path")
+    __slots__ = ("_owed", "path")
 
     def __init__(self, path: str, connected: OwnSocket) -> None:
+        super().__init__(connected)
         self.path = path
-        self._socket = connected
-        self._decoder = Decoder()
         self._owed = 0
 
     def request(self, message: Mapping[str, object], timeout_s: float) -> Message:
@@ -111,8 +109,14 @@ class Connection:
         frame = encode(message)
         deadline = monotonic() + timeout_s
         try:
-            self._send(frame, timeout_s)
-            answers = self._receive(deadline)
+            self.send_frame(frame, timeout_s)
+            self._owed += 1
+            answer = self.receive(deadline - monotonic())
+            while self._owed > 1:  # it answers an earlier question
+                self._owed -= 1
+                answer = self.receive(deadline - monotonic())
+            self._owed = 0
+            more = self._decoder.feed(b"")
         except TimeoutError as error:
             raise _wrong(
                 EndpointTimeoutError,
@@ -132,67 +136,25 @@ class Connection:
             raise _wrong(
                 EndpointError, f"{self.path!r} answered {operation!r} with no frame: {error}"
             ) from error
-        if len(answers) > 1:
+        if more:
             self.close()
             raise _wrong(
-                EndpointError, f"{self.path!r} gave {len(answers)} answers to {operation!r}"
+                EndpointError, f"{self.path!r} gave {1 + len(more)} answers to {operation!r}"
             )
-        return answers[0]
-
-    def say(self, message: Mapping[str, object], timeout_s: float) -> None:
-        """Send ``message``, which has no answer.
-
-        Raises:
-            OSError: The other end is gone, or does not take it within ``timeout_s``.
-        """
-        self._send(encode(message), timeout_s)
+        return answer
 
     def owes_answers(self) -> bool:
         """Whether answers to questions that were given up are still to come; waits for none.
 
         False also where the other end is gone: the next request finds that out.
         """
-        try:
-            self._socket.check()
-            self._socket.settimeout(0.0)
-            while self._owed and (data := self._socket.recv(_CHUNK_BYTES)):
-                self._owed = max(0, self._owed - len(self._decoder.feed(data)))
-        except BlockingIOError:
-            return True
-        except (OSError, FrameError):
-            self.close()
-        return False
-
-    def _send(self, frame: bytes, timeout_s: float) -> None:
-        try:
-            self._socket.check()
-            self._socket.settimeout(timeout_s)
-            # Whatever the process does with SIGPIPE, it is not for us to cause one.
-            self._socket.sendall(frame, socket.MSG_NOSIGNAL)
-        except BaseException:  # half a frame may be out: nothing that follows would make sense
-            self.close()
-            raise
-
-    def _receive(self, deadline: float) -> list[Message]:
-        """At least one answer to the latest question."""
-        self._owed += 1
-        while True:
-            self._socket.check()
-            self._socket.settimeout(max(deadline - monotonic(), _SHORTEST_S))
-            data = self._socket.recv(_CHUNK_BYTES)
-            if not data:
-                raise ConnectionResetError(errno.ECONNRESET, "closed before an answer came")
-            answers = self._decoder.feed(data)
-            late = min(len(answers), self._owed - 1)
-            self._owed -= late
-            if len(answers) > late:
-                self._owed = 0
-                return answers[late:]
-
-    def close(self) -> None:
-        """Close this end; does nothing the second time."""
-        with contextlib.suppress(OSError):
-            self._socket.close()
+        if self._owed:
+            try:
+                self._owed = max(0, self._owed - len(self.received()))
+            except (OSError, FrameError):
+                self.close()
+                return False
+        return self._owed > 0
 
 
 def connect(path: str, timeout_s: float = 30.0) -> Connection:

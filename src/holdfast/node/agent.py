@@ -238,6 +238,7 @@ class NodeAgent:
             self._on_call,
             self,
         )
+        self._parts.append(self._control)
         try:
             self._feed(Begin())
             self._reap()  # who ended before anybody listened for that
@@ -544,8 +545,6 @@ class NodeAgent:
     def _start_cycle(self, cycle: int) -> None:
         self._sweeper.stop()
         plan = self._plan
-        if self._control:
-            self._control.retry()  # the descriptors of the last cycle are free
         if self._ranks:
             self._ranks.close(self._pump)
             self._past = self._ranks

@@ -8,25 +8,25 @@ Strangers (another user), garbage and floods end their own connection and nothin
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.base import clock
 from holdfast.base.pure.codec import MessageError, decode, encode, for_people
+from holdfast.base.pure.never import assert_never
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.inplace.pure.in_place import CallBegan, CallEnded, EndsHungRank, RestartedInPlace
 from holdfast.net import endpoint
-from holdfast.net.acceptor import Acceptor
-from holdfast.net.channel import Channel, is_trusted, peer_of
+from holdfast.net.channel import Channel
 from holdfast.net.loop import Loop
-from holdfast.net.pure.complaints import Complaints
+from holdfast.net.server import Server
 from holdfast.node.console import LOGGER
-from holdfast.watch.pure.rank_messages import TO_LAUNCHER, Error, ExitsNow, Ok, Uncaught
+from holdfast.node.part import Part
+from holdfast.watch.pure.rank_messages import TO_LAUNCHER, Control, Error, ExitsNow, Ok, Uncaught
 
 if TYPE_CHECKING:
     from holdfast.net.pure.frames import Message
+    from holdfast.watch.pure.rank_messages import ToLauncher
 
 CONNECTIONS_MAX = 128
 """More than this at once, and the oldest is dropped."""
@@ -50,7 +50,7 @@ class Exits(Protocol):
         """Its connection was closed before they had."""
 
 
-class ControlEndpoint:
+class ControlEndpoint(Part):
     """Listens on ``path`` and reports requests that make sense."""
 
     def __init__(
@@ -68,110 +68,91 @@ class ControlEndpoint:
         Raises:
             OSError: ``path`` cannot be listened on.
         """
-        self._loop = loop
         self._on_request = on_request
         self._on_restart = on_restart
         self._on_hung = on_hung
         self._on_call = on_call
         self._exits = exits
-        self._exiting: set[Channel] = set()
-        """Connections of ranks whose exit handlers run."""
-        self._peers: dict[Channel, Callable[[], None]] = {}
-        """Those who have called, and how each is served."""
-        self._complaints = Complaints()
-        self._acceptor = Acceptor(endpoint.listen(path), _warn)
-        loop.watch(self._acceptor.fileno(), self._accept)
+        self._callers: dict[Channel, bool] = {}
+        """Those that have sent a request; whether it is a rank whose exit handlers run."""
+        self._listener = endpoint.listen(path)
+        self._server = Server(
+            self._listener,
+            loop,
+            self._on_first_message,
+            lambda line: LOGGER.warning("control socket: %s", line),
+            greeting="request",
+            unauthenticated_max=CONNECTIONS_MAX,
+            frame_bytes_max=_REQUEST_BYTES_MAX,
+        )
+        self._server.open()
 
-    def retry(self) -> None:
-        """Listen again if that had to be given up: descriptors may be free now."""
-        if self._acceptor.is_blocked and self._acceptor.retry():
-            self._loop.watch(self._acceptor.fileno(), self._accept)
+    def next_deadline(self) -> float | None:
+        """When a caller has been silent for too long."""
+        return self._server.next_deadline()
+
+    def on_time(self) -> None:
+        """Cut it off."""
+        self._server.tick(clock.monotonic())
 
     def close(self) -> None:
         """Stop listening and drop all connections."""
-        self._loop.forget(self._acceptor.fileno())
-        for peer in list(self._peers):
-            self._loop.hang_up(peer)
-        self._peers.clear()
-        self._acceptor.close()
+        self._server.close()
+        self._listener.close()
+        for caller in self._callers:
+            caller.close()
+        self._callers.clear()
 
     def hear_out(self) -> None:
         """Take all that has been said by now."""
-        for _ in range(CONNECTIONS_MAX):
-            if self._acceptor.is_blocked or not self._accept_one():
-                break
-        for serve in list(self._peers.values()):
-            serve()
+        self._server.drain()
+        for caller in list(self._callers):
+            caller.receive()
 
-    def _accept(self) -> None:
-        self._accept_one()
+    def _on_first_message(self, caller: Channel, message: Message) -> None:
+        request = _request(caller, message)
+        if request is None:
+            return
+        if len(self._callers) >= CONNECTIONS_MAX:
+            oldest = next(iter(self._callers))
+            del self._callers[oldest]
+            oldest.close()
+        self._callers[caller] = False
+        self._server.admit(caller, self._on_message, self._on_closed, _REQUEST_BYTES_MAX)
+        self._answer(caller, request)
 
-    def _accept_one(self) -> bool:
-        """Whether somebody has called."""
-        connection = self._acceptor.accept()
-        if self._acceptor.is_blocked:
-            self._loop.forget(self._acceptor.fileno())
-        if connection is None:
-            return False
-        pid, uid = peer_of(connection)
-        if not is_trusted(uid):
-            connection.close()
-            self._complain(pid, f"of user {uid} may not ask anything of this launcher")
-            return True
-        peer = Channel(connection, self._loop.epoll)
-        peer.trust(_REQUEST_BYTES_MAX)
-        if len(self._peers) >= CONNECTIONS_MAX:
-            self._drop(next(iter(self._peers)))
-        self._peers[peer] = serve = partial(self._serve, peer, pid)
-        self._loop.call(peer.fileno(), serve)
-        return True
+    def _on_message(self, caller: Channel, message: Message) -> None:
+        if (request := _request(caller, message)) is not None:
+            self._answer(caller, request)
 
-    def _serve(self, peer: Channel, pid: int) -> None:
-        peer.flush()
-        try:
-            for message in peer.receive():
-                answer = self._answer(message, peer, pid)
-                if answer is not None:
-                    peer.send(encode(answer))
-        except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this caller alone
-            peer.gone = f"its request cannot be handled: {error!r:.200}"
-        if peer.gone:
-            if peer.gone != "closed":
-                self._complain(pid, f"was cut off: {peer.gone}")
-            was_exiting = peer in self._exiting
-            self._drop(peer)
-            if was_exiting:
-                self._exits.goes_on(pid)
+    def _on_closed(self, caller: Channel) -> None:
+        if self._callers.pop(caller):
+            self._exits.goes_on(caller.pid)
 
-    def _complain(self, pid: int, what: str) -> None:
-        line = self._complaints.line(f"process {pid}", what, clock.monotonic())
-        if line is not None:
-            LOGGER.warning("control socket: %s", line)
+    def _answer(self, caller: Channel, request: ToLauncher) -> None:
+        match request:
+            case RestartedInPlace():
+                self._on_restart(request)
+            case EndsHungRank():
+                self._on_hung(request)
+            case CallBegan() | CallEnded():
+                self._on_call(request)
+            case ExitsNow():
+                if self._callers[caller]:
+                    self._callers[caller] = False
+                    self._exits.exits_now(caller.pid)
+            case Uncaught():
+                if self._exits.uncaught(caller.pid, for_people(request.traceback)):
+                    self._callers[caller] = True
+                    caller.send(encode(Ok()))
+                else:
+                    caller.send(encode(Error("not a rank whose end this launcher sees to")))
+            case Control():
+                caller.send(encode(self._control(request)))
+            case _:
+                assert_never(request)
 
-    def _answer(self, message: Message, peer: Channel, pid: int) -> Ok | Error | None:
-        try:
-            request = decode(TO_LAUNCHER, message)
-        except MessageError as error:
-            return Error(f"not a workload control request: {error}")
-        if isinstance(request, RestartedInPlace):
-            self._on_restart(request)
-            return None
-        if isinstance(request, EndsHungRank):
-            self._on_hung(request)
-            return None
-        if isinstance(request, (CallBegan, CallEnded)):
-            self._on_call(request)
-            return None
-        if isinstance(request, Uncaught):
-            if not self._exits.uncaught(pid, for_people(request.traceback)):
-                return Error("not a rank whose end this launcher sees to")
-            self._exiting.add(peer)
-            return Ok()
-        if isinstance(request, ExitsNow):
-            if peer in self._exiting:
-                self._exiting.discard(peer)
-                self._exits.exits_now(pid)
-            return None
+    def _control(self, request: Control) -> Ok | Error:
         if request.action not in WorkloadAction.__members__:
             known = ", ".join(WorkloadAction.__members__)
             return Error(f"unknown action {request.action!r:.100}; there are {known}")
@@ -179,18 +160,11 @@ class ControlEndpoint:
         self._on_request(request.rank, WorkloadAction[request.action], description)
         return Ok()
 
-    def _drop(self, peer: Channel) -> None:
-        del self._peers[peer]
-        self._exiting.discard(peer)
-        self._loop.hang_up(peer)
-        self.retry()
 
-
-def _warn(error: OSError) -> None:
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    LOGGER.error(
-        "requests of ranks are refused: %s. This launcher may have %d descriptors open; allow more "
-        "(ulimit -n), or close some",
-        error.strerror or error,
-        most,
-    )
+def _request(caller: Channel, message: Message) -> ToLauncher | None:
+    """None: it is none, and the caller was told."""
+    try:
+        return decode(TO_LAUNCHER, message)
+    except MessageError as error:
+        caller.send(encode(Error(f"not a workload control request: {error}")))
+        return None

@@ -92,7 +92,7 @@ class HostCare(Part):
             return False
         self._pid, peer = 0, self._peer
         if peer is not None:  # its last words
-            self._take(peer.receive_rest())
+            peer.drain()
         if self._peer is peer:  # else they have ended it, and another may be there
             self._hang_up()
             self._feed(machine.Died(f"exit code {reaped.exit_code}"))
@@ -134,8 +134,9 @@ class HostCare(Part):
             LOGGER.warning("cannot start the process that checks this host: %s", error)
             return
         self._pid = process.pid
-        self._peer = peer = Channel(process.control, self._loop.epoll)
-        self._loop.call(peer.fileno(), lambda: self._receive(peer))
+        # Where it hangs up, its end is reported when it is reaped.
+        self._peer = Channel(process.control, self._loop, self._on_message, lambda _: None)
+        self._peer.report = self._on_fault
 
     def _tell(self, message: Check) -> None:
         if self._peer is None:  # it could not be started
@@ -143,21 +144,14 @@ class HostCare(Part):
             return
         self._peer.send(encode(message))
 
-    def _receive(self, peer: Channel) -> None:
-        peer.flush()
-        self._take(peer.receive())
-        if peer.gone and peer.fileno() >= 0:
-            self._loop.hang_up(peer)  # its end is reported when it is reaped
+    def _on_message(self, _peer: Channel, frame: Message) -> None:
+        self._hear(decode(FROM_HEALTH, frame))
 
-    def _take(self, frames: list[Message]) -> None:
+    def _on_fault(self, _peer: Channel, what: str) -> None:
         """A health process that says what cannot be handled is ended; the job goes on."""
-        try:
-            for frame in frames:
-                self._hear(decode(FROM_HEALTH, frame))
-        except Exception as error:
-            LOGGER.exception("the health process sent a message that cannot be handled")
-            self._kill()
-            self._feed(machine.Died(f"it sent a message that cannot be handled: {error!r:.200}"))
+        LOGGER.error("the health process %s", what, exc_info=True)  # noqa: LOG014 - see Channel.report
+        self._kill()
+        self._feed(machine.Died(f"it {what}"))
 
     def _hear(self, message: FromHealth) -> None:
         match message:
@@ -185,5 +179,5 @@ class HostCare(Part):
 
     def _hang_up(self) -> None:
         if self._peer is not None:
-            self._loop.hang_up(self._peer)
+            self._peer.close()
             self._peer = None

@@ -96,8 +96,7 @@ class Monitors:
         env = {name: value for name, value in os.environ.items() if name != MARKER}
         process = start_monitor(place.listener.fileno(), place.config, env)
         place.pid = process.pid
-        place.peer = peer = Channel(process.control, self._loop.epoll)
-        self._loop.call(peer.fileno(), lambda: self._receive(local_rank, peer))
+        place.peer = self._channel(local_rank, process.control)
         if place.cycle is not None:
             self._tell(place, place.cycle)
             for message in (place.awaited, place.stopping):
@@ -152,7 +151,7 @@ class Monitors:
             if place.pid == pid:
                 place.pid = 0
                 if place.peer is not None:  # its last words
-                    self._take(local_rank, place.peer, place.peer.receive_rest())
+                    place.peer.drain()
                 self._hang_up(place)
                 return local_rank
         return None
@@ -161,9 +160,7 @@ class Monitors:
         """Take in what this monitor has said by now, before its rank is judged."""
         place = self._places.get(local_rank)
         if place is not None and place.peer is not None:
-            self._take(local_rank, place.peer, place.peer.receive_rest())
-            if place.peer is not None:
-                self._check(place, place.peer)
+            place.peer.drain()
 
     def hear_to_the_end(self, local_ranks: Iterable[int], wait_s: float) -> None:
         """Take in all that these monitors say of the ranks that they have ended, if it comes soon.
@@ -179,7 +176,7 @@ class Monitors:
                 words.register(place.peer.fileno(), select.POLLIN)
                 if not words.poll(max(0.0, until - clock.monotonic()) * 1e3):
                     break
-                self._receive(local_rank, place.peer)
+                place.peer.receive()
 
     def close(self) -> None:
         """End all monitors and close their sockets. A monitor keeps nothing that could be lost.
@@ -196,37 +193,37 @@ class Monitors:
     def _tell(self, place: _Place, message: ToMonitor) -> None:
         if place.peer is not None:
             place.peer.send(encode(message))
-            self._check(place, place.peer)
 
-    def _receive(self, local_rank: int, peer: Channel) -> None:
-        peer.flush()
-        self._take(local_rank, peer, peer.receive())
-        self._check(self._places[local_rank], peer)
+    def _channel(self, local_rank: int, control: socket.socket) -> Channel:
+        place = self._places[local_rank]
 
-    def _take(self, local_rank: int, peer: Channel, frames: list[Message]) -> None:
+        def take(_: Channel, frame: Message) -> None:
+            self._take(local_rank, decode(TO_LAUNCHER, frame))
+
+        def end(peer: Channel) -> None:
+            """End a monitor that has hung up; it is replaced when reaped."""
+            if place.peer is peer:
+                place.peer = None
+                if place.pid:
+                    child.send_signal(place.pid, SIGKILL)
+
+        channel = Channel(control, self._loop, take, end)
+        channel.report = lambda _, what: LOGGER.error(
+            "the monitor of local rank %d %s", local_rank, what, exc_info=True
+        )
+        return channel
+
+    def _take(self, local_rank: int, message: ToLauncher) -> None:
         """A monitor that says what cannot be handled is ended and replaced; the job goes on."""
-        try:
-            for frame in frames:
-                message = decode(TO_LAUNCHER, frame)
-                if isinstance(message, Armed):
-                    self._places[local_rank].awaited = None
-                if isinstance(message, (Overdue, Closed)):
-                    self._places[local_rank].has_closed = isinstance(message, Closed)
-                self._on_message(local_rank, message)
-                if isinstance(message, Overdue) and message.learned:
-                    self._limit_tripped(local_rank, message)
-        except Exception as error:  # noqa: BLE001 - of whatever kind; it is logged
-            peer.gone = f"sent a message that cannot be handled: {error!r:.200}"
-            LOGGER.exception("the monitor of local rank %d %s", local_rank, peer.gone)
-
-    def _check(self, place: _Place, peer: Channel) -> None:
-        """End a monitor that has hung up or does not listen; it is replaced when reaped."""
-        if peer.gone and place.peer is peer:
-            self._hang_up(place)
-            if place.pid:
-                child.send_signal(place.pid, SIGKILL)
+        if isinstance(message, Armed):
+            self._places[local_rank].awaited = None
+        if isinstance(message, (Overdue, Closed)):
+            self._places[local_rank].has_closed = isinstance(message, Closed)
+        self._on_message(local_rank, message)
+        if isinstance(message, Overdue) and message.learned:
+            self._limit_tripped(local_rank, message)
 
     def _hang_up(self, place: _Place) -> None:
         if place.peer is not None:
-            self._loop.hang_up(place.peer)
+            place.peer.close()
             place.peer = None

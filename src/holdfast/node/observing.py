@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from holdfast.base import clock, wait_for
 from holdfast.base.processes import child
 from holdfast.base.pure.budget import Budget
-from holdfast.base.pure.codec import MessageError, decode, encode
+from holdfast.base.pure.codec import decode, encode
 from holdfast.base.pure.common_events import Note
 from holdfast.events.observer_messages import FROM_OBSERVER, LAST_HOOKS_S, Notified, Orders, Serving
 from holdfast.evidence.pure.failure import describe_exit
@@ -27,6 +27,7 @@ from holdfast.node.processes.controlled_process import start_observer
 if TYPE_CHECKING:
     from holdfast.events.observer_messages import Wanted
     from holdfast.net.loop import Loop
+    from holdfast.net.pure.frames import Message
 
 DEATHS, DEATHS_PERIOD_S = 5, 60.0
 """Of observers that are replaced, within so many seconds."""
@@ -73,7 +74,6 @@ class Observing(Part):
         self._start(since=None)
 
     def _start(self, since: float | None) -> None:
-        loop = self._loop
         orders = Orders(self._wanted, *self._about, self._port, self._notified, since)
         try:
             process = start_observer(encode(orders), self._job)
@@ -81,8 +81,8 @@ class Observing(Part):
             LOGGER.warning("no metrics and no hooks: no process can be started: %s", error)
             return
         self._pid = process.pid
-        self._peer = peer = Channel(process.control, loop.epoll)
-        loop.call(peer.fileno(), lambda: self._receive(peer))
+        self._peer = Channel(process.control, self._loop, self._on_message, self._on_closed)
+        self._peer.report = lambda _, what: LOGGER.warning("the observer process %s", what)
 
     def pids(self) -> frozenset[int]:
         """The process."""
@@ -94,7 +94,7 @@ class Observing(Part):
             return False
         self._pid = 0
         if self._peer is not None:
-            self._receive(self._peer)  # what it has still said
+            self._peer.drain()  # what it has still said
         self._hang_up()
         how, now = describe_exit(reaped.exit_code), clock.monotonic()
         if self._deaths.take(now):
@@ -129,23 +129,20 @@ class Observing(Part):
         list(child.reap([self._pid]))
         self._pid = 0
 
-    def _receive(self, peer: Channel) -> None:
-        try:
-            for frame in peer.receive():
-                match decode(FROM_OBSERVER, frame):
-                    case Note(level, text):
-                        LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
-                    case Serving(port):
-                        self._port = port
-                    case Notified(incident):
-                        self._notified += (incident,)
-        except MessageError as error:
-            LOGGER.warning("the observer process sent an unknown message: %s", error)
-            self._hang_up()
-        if peer.gone:
-            self._hang_up()
+    def _on_message(self, _peer: Channel, frame: Message) -> None:
+        match decode(FROM_OBSERVER, frame):
+            case Note(level, text):
+                LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
+            case Serving(port):
+                self._port = port
+            case Notified(incident):
+                self._notified += (incident,)
+
+    def _on_closed(self, peer: Channel) -> None:
+        if self._peer is peer:
+            self._peer = None
 
     def _hang_up(self) -> None:
         if self._peer is not None:
-            self._loop.hang_up(self._peer)
+            self._peer.close()
             self._peer = None

@@ -33,6 +33,7 @@ from holdfast.standby.standby_process import KeepsScore, StandbyProcess, park
 from holdfast.watch.pure.monitor_messages import Hello
 
 if TYPE_CHECKING:
+    from holdfast.net.pure.frames import Message
     from holdfast.node.part import MakePart
     from holdfast.options.plan import LaunchPlan, WarmStandby
     from holdfast.watch.rank.auto_start import StartHook
@@ -213,7 +214,7 @@ class Standbys(Part):
         for local_rank, parked in list(self._parked.items()):
             if parked.process.pid == pid:
                 parked.is_reaped = True
-                self._receive(local_rank, parked.peer)  # its last words may say why
+                parked.peer.drain()  # its last words may say why
                 if self._parked.get(local_rank) is parked:
                     self._forget(local_rank)
                     signum = -reaped.exit_code if reaped.exit_code < 0 else None
@@ -354,27 +355,26 @@ class Standbys(Part):
             LOGGER.warning("cannot start a process for warm standby: %s", error)
             self._feed(machine.Died(local_rank))
             return
-        peer = Channel(process.control, self._loop.epoll)
-        self._loop.call(peer.fileno(), lambda: self._receive(local_rank, peer))
-        self._parked[local_rank] = _Parked(process, peer, is_idle)
+        self._parked[local_rank] = _Parked(process, self._channel(local_rank, process), is_idle)
         self._watch_pressure()
         self._feed(machine.Started(local_rank, shape))
         if is_idle and not idle_priority.does_return(process.pid):
             self._feed(machine.StaysIdle(local_rank))
 
-    def _receive(self, local_rank: int, peer: Channel) -> None:
-        try:
-            for frame in peer.receive():
-                self._take(local_rank, decode(FROM_PARKED, frame))
-        except Exception as error:
+    def _channel(self, local_rank: int, process: StandbyProcess) -> Channel:
+        def take(_: Channel, frame: Message) -> None:
+            self._take(local_rank, decode(FROM_PARKED, frame))
+
+        def give_up(_: Channel, what: str) -> None:
             # The user's own modules are imported there; it may send anything.
-            LOGGER.exception("a process for warm standby sent a message that cannot be handled")
+            LOGGER.error("a process for warm standby %s", what, exc_info=True)  # noqa: LOG014
             self._discard(local_rank)
-            self._feed(
-                machine.Unfit(local_rank, f"sent a message that cannot be handled: {error!r:.200}")
-            )
-        if peer.gone and peer.fileno() >= 0:
-            self._loop.hang_up(peer)  # its end is reported when it is reaped
+            self._feed(machine.Unfit(local_rank, what))
+
+        # Where it hangs up, its end is reported when it is reaped.
+        channel = Channel(process.control, self._loop, take, lambda _: None)
+        channel.report = give_up
+        return channel
 
     def _take(self, local_rank: int, message: Ready | Unfit) -> None:
         match message:
@@ -429,7 +429,7 @@ class Standbys(Part):
                 child.send_signal(parked.process.pid, _SIGKILL)
 
     def _forget(self, local_rank: int) -> None:
-        self._loop.hang_up(self._parked.pop(local_rank).peer)
+        self._parked.pop(local_rank).peer.close()
         self._watch_pressure()
 
     def _note(self, local_rank: int) -> str:

@@ -1,14 +1,13 @@
 """A mailbox on a Unix socket for values and the classes of ``data``: many senders, one receiver.
 
 A tuple of a rank and a ``WorkloadControlRequest`` travels as holdfast's client and launcher write
-it: either end may be one of these. holdfast itself talks through ``net/endpoint.py`` and
-``net/channel.py``.
+it: either end may be one of these.
 """
 
 from __future__ import annotations
 
-import contextlib
-import socket
+import logging
+import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,18 +15,20 @@ from typing import TYPE_CHECKING, Any
 from holdfast.base.clock import monotonic
 from holdfast.fault_tolerance.data import WorkloadAction, WorkloadControlRequest
 from holdfast.net import endpoint
-from holdfast.net.channel import is_trusted, peer_of
-from holdfast.net.pure.frames import Decoder, FrameError, encode
+from holdfast.net.descriptors import Descriptors
+from holdfast.net.pure.frames import MAX_FRAME_BYTES, FrameError, encode
+from holdfast.net.server import Server
 from nvidia_resiliency_ext.fault_tolerance._plain import from_plain, to_plain
 
 if TYPE_CHECKING:
+    import socket
+
+    from holdfast.net.channel import Channel
     from holdfast.net.pure.frames import Message
 
 __all__ = ["IpcConnector"]
 
-_CHUNK_BYTES = 1 << 16
-_SENDER_S = 5.0
-"""A sender that is not done after so long is dropped: one thread serves all."""
+log = logging.getLogger(__name__)
 
 
 class IpcConnector:
@@ -39,8 +40,8 @@ class IpcConnector:
 
     def __init__(self, socket_path: str) -> None:
         self.socket_path = socket_path
-        self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
+        self._stop = -1
         self._received: list[Message] = []
         self._lock = threading.Lock()
 
@@ -51,27 +52,25 @@ class IpcConnector:
             EndpointError: The path cannot be listened on.
             RuntimeError: It is listened on already; call :meth:`stop_receiving` before.
         """
-        if self._listener is not None:
+        if self._thread is not None:
             raise RuntimeError(
                 f"start_receiving() was called twice for {self.socket_path}; call stop_receiving() "
                 "before starting again"
             )
-        self._listener = endpoint.listen(self.socket_path)
+        listener = endpoint.listen(self.socket_path)
+        stopped, self._stop = os.pipe2(os.O_CLOEXEC)
         self._thread = threading.Thread(
-            target=self._serve, args=(self._listener,), name="ipc-connector", daemon=True
+            target=self._serve, args=(listener, stopped), name="ipc-connector", daemon=True
         )
         self._thread.start()
 
     def stop_receiving(self) -> None:
         """Stop listening and remove the socket. Received messages can still be taken."""
-        listener, thread = self._listener, self._thread
-        if listener is None or thread is None:
+        thread, self._thread = self._thread, None
+        if thread is None:
             return
-        self._listener = self._thread = None
-        with contextlib.suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        os.close(self._stop)
         thread.join()
-        listener.close()
         Path(self.socket_path).unlink(missing_ok=True)
 
     def fetch_received(self) -> list[Any]:
@@ -111,31 +110,41 @@ class IpcConnector:
         finally:
             connection.close()
 
-    def _serve(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                accepted, _ = listener.accept()
-            except OSError:
-                return
-            with accepted:
-                if not is_trusted(peer_of(accepted)[1]):
-                    continue
-                # An error of a sender ends its own connection and nothing else.
-                with contextlib.suppress(OSError, FrameError):
-                    self._receive(accepted)
+    def _serve(self, listener: socket.socket, stopped: int) -> None:
+        loop = Descriptors()
+        senders: set[Channel] = set()
+        stops: list[bool] = []
 
-    def _receive(self, accepted: socket.socket) -> None:
-        decoder = Decoder()
-        until = monotonic() + _SENDER_S
-        while True:
-            accepted.settimeout(max(1e-3, until - monotonic()))
-            data = accepted.recv(_CHUNK_BYTES)
-            if not data:
-                return
-            for message in decoder.feed(data):
-                with self._lock:
-                    self._received.append(message)
-                accepted.sendall(encode({"op": "ok"}), socket.MSG_NOSIGNAL)
+        def take_first(sender: Channel, message: Message) -> None:
+            server.admit(sender, self._take, senders.discard, MAX_FRAME_BYTES)
+            senders.add(sender)
+            self._take(sender, message)
+
+        server = Server(
+            listener,
+            loop,
+            take_first,
+            lambda line: log.warning("mailbox %s: %s", self.socket_path, line),
+            greeting="message",
+            frame_bytes_max=MAX_FRAME_BYTES,
+        )
+        loop.watch(stopped, lambda: stops.append(True))
+        server.open()
+        while not stops:
+            deadline = server.next_deadline()
+            loop.wait(None if deadline is None else max(0.0, deadline - monotonic()))
+            server.tick(monotonic())
+        server.close()
+        for sender in senders:
+            sender.close()
+        listener.close()
+        os.close(stopped)
+        loop.epoll.close()
+
+    def _take(self, sender: Channel, message: Message) -> None:
+        with self._lock:
+            self._received.append(message)
+        sender.send({"op": "ok"})
 
 
 def _to_wire(message: Any) -> dict[str, Any]:

@@ -10,7 +10,6 @@ shut down, and a caller that waits, or asks later, gets :class:`EpochOverError`.
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import json
 import os
@@ -23,13 +22,12 @@ from torch.distributed import DistStoreError
 
 from holdfast.base.clock import monotonic
 from holdfast.base.torch_private import Store
-from holdfast.base.wait_for import LONGEST_S
 from holdfast.inplace.pure.keyvalue import STORE_FRAME_BYTES_MAX, VALUE_BYTES_MAX, join
+from holdfast.net.client import Client
 from holdfast.net.pure.address import Endpoint
-from holdfast.net.pure.frames import Decoder, FrameError, encode
+from holdfast.net.pure.frames import FrameError, encode
 from holdfast.net.tcp import tune
 
-_CHUNK_BYTES = 1 << 16
 _CONNECT_S = 30.0
 _SILENCE_S = 30.0
 _DEFAULT_S = 300.0
@@ -60,9 +58,8 @@ class EpochStore(Store):
         self._room = room
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
+        self._client: Client | None = None
         self._pid = os.getpid()
-        self._decoder = Decoder(STORE_FRAME_BYTES_MAX)
         self._next_id = 0
         self._is_over = False
         self._clones: list[EpochStore] = []
@@ -176,10 +173,9 @@ class EpochStore(Store):
         self._is_over = True
         for clone in list(self._clones):
             clone.hang_up()
-        held = self._socket
-        if held is not None and self._pid == os.getpid():
-            with contextlib.suppress(OSError):  # closed in this moment, or not connected
-                held.shutdown(socket.SHUT_RDWR)
+        client = self._client
+        if client is not None and self._pid == os.getpid():
+            client.hang_up()
 
     def close(self) -> None:
         """Close the connection; to be called when the store is not used any more."""
@@ -223,9 +219,8 @@ class EpochStore(Store):
                         f"{op}: the iteration {self._room} is being left"
                     ) from None
                 where = Endpoint(*self._address)
-                raise ConnectionError(
-                    f"{op}: the coordinator at {where} is gone: {error}"
-                ) from error
+                why = getattr(error, "strerror", None) or error
+                raise ConnectionError(f"{op}: the coordinator at {where} is gone: {why}") from error
             finally:
                 if not is_answered:
                     self._drop()  # also when a signal's handler raised: an answer may be half read
@@ -236,42 +231,33 @@ class EpochStore(Store):
         return answer
 
     def _exchange(self, number: int, frame: bytes, until: float) -> dict[str, Any]:
-        connected = self._connected()
-        connected.sendall(frame)
-        while True:
-            connected.settimeout(min(max(1e-3, until - monotonic()), LONGEST_S))
-            try:
-                data = connected.recv(_CHUNK_BYTES)
-            except TimeoutError:
-                if monotonic() < until:
-                    continue
-                raise
-            if not data:
-                raise ConnectionError("the connection was closed")
-            for answer in self._decoder.feed(data):
-                if answer.get("id") == number:
-                    return answer
+        client = self._connected()
+        client.send_frame(frame, until - monotonic())
+        answer = client.receive(until - monotonic())
+        while answer.get("id") != number:
+            answer = client.receive(until - monotonic())
+        return answer
 
-    def _connected(self) -> socket.socket:
+    def _connected(self) -> Client:
         if self._is_over:
             raise EpochOverError("over")
         if self._pid != os.getpid():
             # A child must not talk on its parent's connection.
-            self._socket, self._pid = None, os.getpid()
-        if self._socket is None:
+            self._client, self._pid = None, os.getpid()
+        if self._client is None:
             connected = socket.create_connection(self._address, timeout=_CONNECT_S)
             tune(connected, _SILENCE_S)
-            connected.sendall(encode({"token": self._token, "role": "store", "node": ""}))
-            self._socket = connected
-            self._decoder = Decoder(STORE_FRAME_BYTES_MAX)
+            client = Client(connected, STORE_FRAME_BYTES_MAX)
+            client.send({"token": self._token, "role": "store", "node": ""}, _CONNECT_S)
+            self._client = client
             if self._is_over:  # hang_up() came before there was anything to shut down
                 raise EpochOverError("over")
-        return self._socket
+        return self._client
 
     def _drop(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        if self._client is not None:
+            self._client.close()
+            self._client = None
 
 
 def _carried(value: str | bytes | Iterable[int]) -> str:

@@ -61,7 +61,7 @@ from holdfast.job.pure.sealed import (
 )
 from holdfast.net.address import gloo_interface, is_our_address, publish, way_to_store
 from holdfast.net.pure.address import Endpoint
-from holdfast.net.pure.complaints import Complaints
+from holdfast.net.pure.complaints import RateLimitedLog
 from holdfast.net.reach import UnreachableError, wait_until_reachable
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ class JobThreads:
         self._answered: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
         self._stores: list[JobStore] = []  # to be hung up; with the lock
-        self._absences = Complaints()  # with the lock
+        self._absences = RateLimitedLog()  # with the lock
 
     def begin(self) -> None:
         """Set out to host or find the store; returns at once.
@@ -535,7 +535,7 @@ class JobThreads:
 
     # ------------------------------------------------------------ each thread
     def _follow(self, store: JobStore, number: int) -> None:
-        complaints = Complaints()
+        complaints = RateLimitedLog()
 
         def accept(slot: str, body: bytes) -> Decision | str | None:
             try:
@@ -576,7 +576,7 @@ class JobThreads:
     def _take(self, store: JobStore) -> None:
         from holdfast.job.store.job_store import Mailbox  # noqa: PLC0415 - imports torch
 
-        complaints = Complaints()
+        complaints = RateLimitedLog()
         where = f"the mailbox of the job {self._address.run_id!r}"
 
         def accept(slot: str, body: bytes) -> Message | str | None:
@@ -667,7 +667,7 @@ _REMEDY = (
 )
 
 
-def _complain(complaints: Complaints, who: str, what: str) -> None:
+def _complain(complaints: RateLimitedLog, who: str, what: str) -> None:
     if (line := complaints.line(who, f"{what}. {_REMEDY}", clock.monotonic())) is not None:
         LOGGER.warning("%s", line)
 

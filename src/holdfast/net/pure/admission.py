@@ -22,22 +22,14 @@ EXCUSED_S = 1.0
 """... and gives those who may have spoken meanwhile this long again."""
 
 
-class Admission:
-    """Knows the strangers of one listener, by numbers that their owner gives them."""
+class AdmissionControl:
+    """Unauthenticated connections of one listener, by numbers that their owner gives them."""
 
     def __init__(self) -> None:
-        self._who: dict[int, str | int] = {}  # the oldest first
+        self._who: dict[int, str] = {}  # the oldest first
         self._until: dict[int, float] = {}  # in the same order, and never before the one before
 
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(self._who)
-
-    def __contains__(self, key: int) -> bool:
-        """Whether this one is a stranger yet."""
-        return key in self._who
-
-    def came(self, key: int, who: str | int, now: float) -> None:
+    def came(self, key: int, who: str, now: float) -> None:
         """Somebody connected.
 
         Args:
@@ -67,7 +59,7 @@ class Admission:
 
     def first_to_go(self) -> tuple[int, int] | None:
         """Who is cut off where a place is needed, and how many connections are from there."""
-        counts: dict[str | int, int] = {}
+        counts: dict[str, int] = {}
         for who in self._who.values():
             counts[who] = counts.get(who, 0) + 1
         if not counts:

@@ -23,8 +23,8 @@ class _Offender:
         self.unsaid = 0
 
 
-class Complaints:
-    """Counts what it does not say, and says the count with the next line."""
+class RateLimitedLog:
+    """Counts the lines that it leaves out, and adds the count to the next one."""
 
     __slots__ = ("_lines", "_offenders", "_since", "_unsaid")
 

@@ -30,7 +30,8 @@ from holdfast.events.pure.schema import event_of
 from holdfast.events.reader import Follower
 from holdfast.events.run.outages import Outages
 from holdfast.evidence.pure.evidence import STALL
-from holdfast.net.pure.frames import Decoder, encode
+from holdfast.net.client import Client
+from holdfast.net.pure.frames import FrameError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 CONTROL_FD = 3
 _LOOK_S = 0.2
-_CHUNK_BYTES = 1 << 16
 _TRY_S = 5.0
 """Between two tries to listen."""
 
@@ -52,7 +52,7 @@ class Observer:
         orders: What to do.
     """
 
-    def __init__(self, control: socket.socket, orders: Orders) -> None:
+    def __init__(self, control: Client, orders: Orders) -> None:
         self._control = control
         self._speaking = threading.Lock()
         self._orders = orders
@@ -167,17 +167,16 @@ class Observer:
 
     def _send(self, message: Note | Serving | Notified) -> None:
         with self._speaking, contextlib.suppress(OSError):
-            self._control.sendall(encode(codec.encode(message)))
+            self._control.send(codec.encode(message))
 
 
-def _orders(control: socket.socket) -> Orders | None:
-    decoder = Decoder()
-    while data := control.recv(_CHUNK_BYTES):
-        for frame in decoder.feed(data):
-            message = codec.decode(TO_OBSERVER, frame)
-            assert isinstance(message, Orders)
-            return message
-    return None
+def _orders(control: Client) -> Orders | None:
+    try:
+        message = codec.decode(TO_OBSERVER, control.receive(None))
+    except (OSError, FrameError):
+        return None
+    assert isinstance(message, Orders)
+    return message
 
 
 def main() -> None:
@@ -186,7 +185,7 @@ def main() -> None:
     ignore_signals()
     for signum in NOT_FOR_US:  # a handler, unlike SIG_IGN, ends at the exec of a command
         signal.signal(signum, lambda *_: None)
-    control = socket.socket(fileno=CONTROL_FD)
+    control = Client(socket.socket(fileno=CONTROL_FD))
     orders = _orders(control)
     if orders is not None:
         # After what is Python's own: a job's folder, which may be among it, has files of any name.

@@ -37,7 +37,6 @@ from holdfast.evidence.pure.evidence import Operations
 from holdfast.evidence.pure.stall_rules import belongs_to
 from holdfast.net.channel import Channel
 from holdfast.net.descriptors import Descriptors
-from holdfast.net.pure.complaints import Complaints
 from holdfast.page.page import Page, PageError, create_page, map_page
 from holdfast.page.pure import clocks
 from holdfast.page.pure.clocks import Limits as Timeouts
@@ -69,6 +68,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.base.processes.kin import Kin
+    from holdfast.net.pure.frames import Message
     from holdfast.page.lease import Lease
     from holdfast.page.pure.clocks import Overdue
     from holdfast.watch.monitor.incident_case import Case
@@ -107,12 +107,17 @@ class Monitor:
     def __init__(self, listener: socket.socket, control: socket.socket) -> None:
         self._descriptors = Descriptors()
         self._listener = listener
-        self._control = Channel(control, self._descriptors.epoll)
+        self._told: list[Message] = []  # by the launcher, and not done yet
+        self._control = Channel(
+            control,
+            self._descriptors,
+            lambda _, message: self._told.append(message),
+            lambda _: None,
+        )
         self._descriptors.call(self._control.fileno(), self.catch_up)
         self._reports = Reports(self._control)
         self._visitors = Visitors(listener, self._descriptors, self)
         self._over = False
-        self._complaints = Complaints()
         # From "configure"
         self._config = messages.Configure({}, 0, None, 0.0, "")
         self._socket_file: OwnFile | None = None
@@ -335,8 +340,10 @@ class Monitor:
 
     def catch_up(self) -> None:
         """Do what the launcher has said."""
+        self._control.receive()
+        frames, self._told = self._told, []
         told = []
-        for frame in self._control.receive():
+        for frame in frames:
             try:
                 told.append(decode(messages.TO_MONITOR, frame))
             except MessageError as error:  # the launcher is older than what is installed now
@@ -370,8 +377,6 @@ class Monitor:
         if self._control.gone is not None and not self._over:
             self._over = True
             self._launcher_gone()
-        elif not self._over:
-            self._control.flush()
 
     def _configure(self, config: messages.Configure) -> None:
         self._config = config
@@ -538,20 +543,10 @@ class Monitor:
         """No rank is let in any more."""
         return self._over
 
-    def refuses(self, error: OSError) -> None:
-        """Say why nobody is let in."""
-        self._reports.log(
-            "error",
-            f"calls to the monitor of local rank {self._config.local_rank} are refused: "
-            f"{error.strerror}. Allow more descriptors (ulimit -n; fs.file-max), or close some",
-        )
-
-    def complains(self, pid: int, what: str) -> None:
-        """Warn of a caller that does not belong here, once per caller and minute."""
-        line = self._complaints.line(f"process {pid}", what, clock.monotonic())
-        if line is not None:
-            local_rank = self._config.local_rank
-            self._reports.log("warning", f"monitor of local rank {local_rank}: {line}")
+    def warns(self, line: str) -> None:
+        """Log a line about a caller that does not belong here, or about missing descriptors."""
+        local_rank = self._config.local_rank
+        self._reports.log("warning", f"monitor of local rank {local_rank}: {line}")
 
     def rejects(self, pid: int, hello: Hello) -> str | None:
         """Refuse steps of a process that is not the rank."""
@@ -572,7 +567,7 @@ class Monitor:
         takes_helper = page is not None
         visitor.send(Welcome(page, cfg, cycle.dump, cycle.cycle, learned, takes_helper))
         self._reports.tell(messages.Hello(seat.rank, seat.process.pid))
-        wants_on = visitor.hello is not None and visitor.hello.resume
+        wants_on = visitor.hello.resume
         is_writer = view is not None and view.pid == seat.process.pid
         if wants_on and is_writer and (not self._is_watching or self._left_at is not None):
             self._arm()

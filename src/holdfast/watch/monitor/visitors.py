@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from holdfast.base import clock
 from holdfast.base.processes import proc
-from holdfast.base.pure.codec import MessageError, decode, encode
+from holdfast.base.pure.codec import decode, encode
+from holdfast.base.pure.deadlines import earliest
 from holdfast.evidence.pure.evidence import Operations
-from holdfast.net.acceptor import Acceptor
-from holdfast.net.channel import Channel, is_trusted
-from holdfast.net.pure.admission import SILENT_S, Admission
+from holdfast.net.channel import RefusedError
+from holdfast.net.pure.frames import MAX_FRAME_BYTES
+from holdfast.net.server import Server
 from holdfast.watch.pure.rank_messages import (
     FROM_RANK,
     Alive,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Protocol
 
+    from holdfast.net.channel import Channel
     from holdfast.net.descriptors import Descriptors
     from holdfast.net.pure.frames import Message as Frame
     from holdfast.watch.pure.rank_messages import Ok, ToRank
@@ -52,11 +54,8 @@ if TYPE_CHECKING:
         def is_closing(self) -> bool:
             """Nobody is let in any more."""
 
-        def refuses(self, error: OSError) -> None:
-            """There is no descriptor for who calls, and he is refused; told when that begins."""
-
-        def complains(self, pid: int, what: str) -> None:
-            """Process ``pid`` was cut off; ``what`` it did completes "process ...", for people."""
+        def warns(self, line: str) -> None:
+            """Log a line about a process that was cut off, or about missing descriptors."""
 
         def rejects(self, pid: int, hello: Hello) -> str | None:
             """Why process ``pid`` does not get the seat, free or not; None: it may."""
@@ -87,19 +86,20 @@ _CLOCKS_APART_S_MAX = 300.0
 _FIRST_LOOK_S, _LOOK_S = 0.01, 1.0
 """Between looks at a seated process that holds no connection, where no pidfd tells of its end."""
 _VISITORS_MAX = 64
+"""Without a hello, and as many that wait for the seat."""
+_HELLO_FIRST = "say hello first, then wait for the welcome"
 
 
 class Visitor:
-    """A connection to the listener: asks for the seat by its hello, has it, or is turned away."""
+    """A connection that has said hello: waits for the seat, has it, or is turned away."""
 
-    __slots__ = ("channel", "fd", "give_up_at", "hello", "pid")
+    __slots__ = ("channel", "give_up_at", "hello", "pid")
 
-    def __init__(self, channel: Channel, pid: int) -> None:
+    def __init__(self, channel: Channel, hello: Hello) -> None:
         self.channel = channel
-        self.fd = channel.fileno()
-        self.pid = pid
-        self.hello: Hello | None = None
-        self.give_up_at: float | None = None  # with a hello: how long it may wait for the seat
+        self.pid = channel.pid
+        self.hello = hello
+        self.give_up_at: float | None = None  # how long it may wait for the seat
 
     def send(self, message: ToRank) -> None:
         """Tell it."""
@@ -132,38 +132,43 @@ class Visitors:
 
     def __init__(self, listener: socket.socket, descriptors: Descriptors, host: Host) -> None:
         self.seat: Seat | None = None
-        self._acceptor = Acceptor(listener, host.refuses)
+        self._server = Server(
+            listener,
+            descriptors,
+            self._on_first_message,
+            host.warns,
+            greeting="hello",
+            unauthenticated_max=_VISITORS_MAX,
+            refusal=lambda why: encode(Error(why)),
+            may_accept=self._may_accept,
+        )
         self._descriptors = descriptors
         self._host = host
         self._waiting: list[Visitor] = []
-        self._admission = Admission()  # of those without a hello
         self._look_at: float | None = None
         self._look_again_s = _FIRST_LOOK_S
 
     def open(self) -> None:
         """Let people in from now on."""
-        self._descriptors.watch(self._acceptor.fileno(), self._on_listener)
+        self._server.open()
 
     # ------------------------------------------------------------ waiting
 
     def next_deadline(self) -> float | None:
         """When the first of those who wait has waited long enough, or the seat is looked at."""
-        deadlines = [visitor.give_up_at for visitor in self._waiting]
-        deadlines += [self._admission.next_deadline(), self._look_at]
-        return min((each for each in deadlines if each is not None), default=None)
+        waiting = (visitor.give_up_at for visitor in self._waiting)
+        return earliest(self._server.next_deadline(), self._look_at, *waiting)
 
     def dismiss_late(self, now: float) -> None:
         """Turn away who has waited long enough."""
-        silent = self._admission.overdue(now)
+        self._server.tick(now)
         for visitor in list(self._waiting):
-            if visitor.give_up_at is None:
-                if visitor.fd in silent:
-                    self._cut_off(visitor, f"no hello within {SILENT_S:g} s")
-            elif now >= visitor.give_up_at:
+            if visitor.give_up_at is not None and now >= visitor.give_up_at:
                 self.turn_away(visitor, f"no place to be served within {WAIT_FOR_SEAT_S:g} s")
 
     def dismiss_all(self, why: str) -> None:
         """Turn away who waits."""
+        self._server.dismiss(why)
         for visitor in list(self._waiting):
             self.turn_away(visitor, why)
 
@@ -174,93 +179,59 @@ class Visitors:
 
     # ------------------------------------------------------------ coming
 
-    def _on_listener(self) -> None:
+    def _may_accept(self) -> bool:
         self._host.catch_up()
-        connected = self._acceptor.accept()
-        if self._acceptor.is_blocked:
-            self._descriptors.forget(self._acceptor.fileno())
-        if connected is None:  # gone again, or refused
-            return
-        if self._host.is_closing():
-            connected.close()
-            return
-        self._make_room()
-        channel = Channel(connected, self._descriptors.epoll)
-        pid, uid = channel.peer()
-        visitor = Visitor(channel, pid)
-        self._waiting.append(visitor)
-        self._admission.came(visitor.fd, pid, clock.monotonic())
-        self._descriptors.call(visitor.fd, lambda: self._on_visitor(visitor))
-        if not is_trusted(uid):
-            self._cut_off(visitor, f"user {uid} may not talk to this monitor")
+        return not self._host.is_closing()
 
-    def _make_room(self) -> None:
-        while len(self._waiting) >= _VISITORS_MAX:
-            first = self._admission.first_to_go()
-            if first is None:
-                self.turn_away(self._waiting[0], "too many connections wait here")
-                continue
-            visitor = next(each for each in self._waiting if each.fd == first[0])
-            self._on_visitor(visitor)  # it may have said hello by now
-            if visitor.fd in self._admission:
-                self.turn_away(visitor, "too many connections wait here")
-
-    def _on_visitor(self, visitor: Visitor) -> None:
-        channel = visitor.channel
-        is_known = visitor.hello is not None
-        if not is_known:
-            first = channel.receive_first()
-            self._take(visitor, [] if first is None else [first])
-            if visitor.hello is not None and channel.gone is None:
-                self._take(visitor, channel.trust())
-            elif channel.gone not in (None, "closed"):
-                self._host.complains(visitor.pid, f"sent no hello: {channel.gone}")
+    def _on_first_message(self, channel: Channel, frame: Frame) -> None:
+        message = decode(FROM_RANK, frame)
+        if isinstance(message, Hello):
+            visitor = self._let_in(channel, message)
+            if self._is_welcome(visitor, message):
+                if len(self._waiting) >= _VISITORS_MAX:
+                    self.turn_away(self._waiting[0], "too many connections wait here")
+                self._waiting.append(visitor)
+                self._admit(visitor)
+        elif isinstance(message, Helper):
+            pid = channel.pid or message.pid
+            self._admit_helper(self._let_in(channel, Hello(message.rank, pid)), pid)
         else:
-            self._take(visitor, channel.receive())
-        if channel.gone is None:
-            channel.flush()
-        if channel.gone is not None:
-            self._end_visit(visitor)
+            raise RefusedError(_HELLO_FIRST)
 
-    def _take(self, visitor: Visitor, frames: list[Frame]) -> None:
-        for frame in frames:
-            if visitor.channel.gone is not None:
-                break
-            try:
-                self._on_message(visitor, frame)
-            except MessageError as error:
-                self._cut_off(visitor, f"sent a malformed message: {error}")
-            except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this caller alone
-                self._cut_off(visitor, f"sent a message that cannot be handled: {error!r:.200}")
+    def _let_in(self, channel: Channel, hello: Hello) -> Visitor:
+        visitor = Visitor(channel, hello)
+        self._server.admit(
+            channel,
+            lambda _, frame: self._on_message(visitor, frame),
+            lambda _: self._end_visit(visitor),
+            MAX_FRAME_BYTES,
+        )
+        return visitor
 
-    def _cut_off(self, visitor: Visitor, why: str) -> None:
-        """As :meth:`turn_away`, and for people to hear of."""
-        self._host.complains(visitor.pid, f"was cut off: {why}")
-        self.turn_away(visitor, why)
+    def _is_welcome(self, visitor: Visitor, hello: Hello) -> bool:
+        """Whether it may have the seat, now or later; if not, it is turned away."""
+        now = clock.monotonic()
+        apart_s = 0.0 if hello.clock_s is None else abs(now - hello.clock_s)
+        if apart_s > _CLOCKS_APART_S_MAX:
+            why: str | None = (
+                f"its clock (CLOCK_MONOTONIC) and its monitor's are {apart_s:.0f} s apart, as in "
+                "different time namespaces; run launcher and ranks in the same one"
+            )
+        else:
+            why = self._host.rejects(visitor.pid, hello)
+        if why is not None:
+            self.turn_away(visitor, why)
+            return False
+        visitor.hello, visitor.give_up_at = hello, now + WAIT_FOR_SEAT_S
+        return True
 
     def _on_message(self, visitor: Visitor, frame: Frame) -> None:
         seat = self.seat
         is_seated = seat is not None and seat.visitor is visitor
         message = decode(FROM_RANK, frame)
-        if isinstance(message, Hello) and (is_seated or visitor.hello is None):
-            now = clock.monotonic()
-            apart_s = 0.0 if message.clock_s is None else abs(now - message.clock_s)
-            if apart_s > _CLOCKS_APART_S_MAX:
-                self.turn_away(
-                    visitor,
-                    f"its clock (CLOCK_MONOTONIC) and its monitor's are {apart_s:.0f} s apart, as "
-                    "in different time namespaces; run launcher and ranks in the same one",
-                )
-                return
-            if (why := self._host.rejects(visitor.pid, message)) is not None:
-                self.turn_away(visitor, why)
-                return
-            visitor.hello = message
-            visitor.give_up_at = now + WAIT_FOR_SEAT_S
-            self._admission.left(visitor.fd)
-            self._admit(visitor)
-        elif isinstance(message, Helper) and visitor.hello is None:
-            self._admit_helper(visitor, message)
+        if isinstance(message, Hello) and is_seated:
+            if self._is_welcome(visitor, message):
+                self._admit(visitor)
         elif (
             isinstance(message, (Alive, Operations, Dumped, Counted))
             and seat
@@ -268,7 +239,7 @@ class Visitors:
         ):
             self._host.helper_said(message)
         elif seat is None or not is_seated or not isinstance(message, (Armed, Limits, Bye)):
-            self._cut_off(visitor, "say hello first, then wait for the welcome")
+            raise RefusedError(_HELLO_FIRST)
         else:
             visitor.send(self._host.answer(seat, message))
 
@@ -278,8 +249,6 @@ class Visitors:
         Or held for one that has left, and makes room.
         """
         hello = visitor.hello
-        if hello is None:
-            return
         pid = visitor.pid or hello.pid  # 0: from a pid namespace that we don't see
         seat = self.seat
         is_new = seat is None or (seat.process.pid != pid and self._host.yields(seat))
@@ -304,15 +273,12 @@ class Visitors:
             self._waiting.remove(visitor)
         self._host.greet(visitor, seat, is_new=is_new)
 
-    def _admit_helper(self, visitor: Visitor, message: Helper) -> None:
+    def _admit_helper(self, visitor: Visitor, pid: int) -> None:
         """Serve the helper thread of the seated process, and of no other."""
-        seat, pid = self.seat, visitor.pid or message.pid
+        seat = self.seat
         if seat is None or seat.process.pid != pid:
             self.turn_away(visitor, f"process {pid} is not the rank that is served")
             return
-        visitor.hello = Hello(message.rank, pid)
-        self._waiting.remove(visitor)
-        self._admission.left(visitor.fd)
         before, seat.helper = seat.helper, visitor
         if before is not None:
             self._end_visit(before)
@@ -330,11 +296,9 @@ class Visitors:
 
     def _end_visit(self, visitor: Visitor) -> None:
         """Close a connection; if it was the rank's, the rank is forgotten."""
-        self._descriptors.hang_up(visitor.channel)
-        self._retry()
+        visitor.channel.close()
         if visitor in self._waiting:
             self._waiting.remove(visitor)
-            self._admission.left(visitor.fd)
         seat = self.seat
         if seat is not None and seat.helper is visitor:
             seat.helper = None
@@ -346,11 +310,6 @@ class Visitors:
             self._call_next()
         else:
             self.vacate("closed its connection")
-
-    def _retry(self) -> None:
-        """A descriptor is free: let people in again, if nobody could be."""
-        if self._acceptor.is_blocked and self._acceptor.retry():
-            self.open()
 
     def _begin_to_look(self, seat: Seat) -> None:
         """Where this kernel has no pidfds, nor does the rank's connection say that it ended."""
@@ -388,7 +347,6 @@ class Visitors:
         if seat.process.fileno() >= 0:
             self._descriptors.forget(seat.process.fileno())
         seat.process.close()
-        self._retry()
         for visitor in (seat.visitor, seat.helper):
             if visitor is not None:
                 self._end_visit(visitor)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import _thread
 import contextlib
 import signal
-import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -22,8 +21,8 @@ from holdfast.base.own_descriptor import LostDescriptorError, OwnSocket
 from holdfast.base.pure.codec import MessageError, decode, encode
 from holdfast.evidence.dump_signal import dump_signal, write_stacks
 from holdfast.evidence.pure.evidence import Operations
-from holdfast.net.pure.frames import Decoder, FrameError
-from holdfast.net.pure.frames import encode as frame
+from holdfast.net.client import Client
+from holdfast.net.pure.frames import FrameError
 from holdfast.watch.pure.rank_messages import (
     TO_RANK,
     Alive,
@@ -38,11 +37,9 @@ from holdfast.watch.rank.whereabouts import whereabouts
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.data import RankInfo
-    from holdfast.watch.pure.rank_messages import FromRank
 
 THREAD_NAME = "holdfast-look"
 """As in /proc, where the monitor looks whether it has the CPU."""
-_CHUNK_BYTES = 4096
 _START_S = 0.1
 """How long its start may hold up the rank, on a machine that has no time for it."""
 _C10D = "torch.distributed.distributed_c10d"
@@ -58,8 +55,8 @@ class LookHelper:
 
     def __init__(self, path: str, info: RankInfo) -> None:
         self._path = path
-        self._hello = frame(encode(Helper(info.global_rank, info.pid)))
-        self._socket: OwnSocket | None = None
+        self._hello = encode(Helper(info.global_rank, info.pid))
+        self._client: Client | None = None
         self._is_over = False
         with contextlib.suppress(OSError):
             # The main thread may take the lock next, and keep it: then its silence is to be heard.
@@ -75,18 +72,16 @@ class LookHelper:
     def close(self) -> None:
         """End it; does nothing the second time."""
         self._is_over = True
-        connected, self._socket = self._socket, None
-        if connected is not None:
-            with contextlib.suppress(OSError):
-                connected.check()
-                connected.shutdown(socket.SHUT_RDWR)  # or its recv() would not return
-            connected.close()
+        client, self._client = self._client, None
+        if client is not None:
+            client.hang_up()  # or it would wait on
+            client.close()
 
     def forget_in_child(self) -> None:
         """This process is a fork, in which the thread is not."""
         self._is_over = True
-        if self._socket is not None:
-            self._socket.close()
+        if self._client is not None:
+            self._client.close()
 
     def _serve(self) -> None:
         # A signal that the main thread blocks, as it waits for it, is not for this one.
@@ -98,9 +93,9 @@ class LookHelper:
         with contextlib.suppress(OSError, FrameError, MessageError):
             while not self._is_over:
                 with contextlib.suppress(LostDescriptorError):  # the monitor is reached by another
-                    self._visit(self._socket or self._connect())
+                    self._visit(self._client or self._connect())
 
-    def _connect(self, wait_s: float | None = None) -> OwnSocket:
+    def _connect(self, wait_s: float | None = None) -> Client:
         """Connect to the monitor that listens now.
 
         Raises:
@@ -110,41 +105,33 @@ class LookHelper:
         try:
             connected.settimeout(wait_s)
             connected.connect(self._path)
-            connected.sendall(self._hello, socket.MSG_NOSIGNAL)
-            connected.settimeout(None)
+            client = Client(connected)
+            client.send(self._hello, wait_s)
         except OSError:
             connected.close()
             raise
-        self._socket = connected
-        return connected
+        self._client = client
+        return client
 
-    def _visit(self, connected: OwnSocket) -> None:
+    def _visit(self, client: Client) -> None:
         """Serve one monitor until it is gone; the next one listens at the same place."""
         try:
-            decoder = Decoder()
             while not self._is_over:
-                connected.check()
-                if not (data := connected.recv(_CHUNK_BYTES)):
-                    break
-                for message in decoder.feed(data):
-                    match decode(TO_RANK, message):
-                        case Look():
-                            _answer(connected)
-                        case CountCollectives():
-                            _send(connected, Counted(_count()))
-                        case Dump():
-                            write_stacks()
-                            _send(connected, Dumped())
-                        case _:
-                            raise ConnectionRefusedError("this rank is not served")
+                match decode(TO_RANK, client.receive(None)):
+                    case Look():
+                        _answer(client)
+                    case CountCollectives():
+                        client.send(encode(Counted(_count())))
+                    case Dump():
+                        write_stacks()
+                        client.send(encode(Dumped()))
+                    case _:
+                        raise ConnectionRefusedError("this rank is not served")
+        except (ConnectionResetError, BrokenPipeError):
+            return
         finally:
-            self._socket = None
-            connected.close()
-
-
-def _send(connected: OwnSocket, message: FromRank) -> None:
-    connected.check()
-    connected.sendall(frame(encode(message)), socket.MSG_NOSIGNAL)
+            self._client = None
+            client.close()
 
 
 def _is_initialized() -> bool:
@@ -162,8 +149,8 @@ def _count() -> int:
     return -1
 
 
-def _answer(connected: OwnSocket) -> None:
-    _send(connected, Alive())
+def _answer(client: Client) -> None:
+    client.send(encode(Alive()))
     where = vars(whereabouts())
     answer = Operations(**where)
     if _is_initialized():
@@ -176,4 +163,4 @@ def _answer(connected: OwnSocket) -> None:
             answer = Operations(groups, recent, **where)
         except Exception as error:  # noqa: BLE001 - of torch's, of whatever kind; it is reported
             answer = Operations(why_not=f"{type(error).__name__}: {error}"[:200], **where)
-    _send(connected, answer)
+    client.send(encode(answer))

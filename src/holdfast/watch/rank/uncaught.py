@@ -135,7 +135,7 @@ def _text_of(value: BaseException) -> str:
 
 def _say_last(launcher: endpoint.Connection) -> None:
     try:
-        launcher.say(encode(ExitsNow()), _ANSWER_S)
+        launcher.send(encode(ExitsNow()), _ANSWER_S)
     except OSError:
         return  # it sees the end of the process
 
