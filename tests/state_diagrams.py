@@ -16,9 +16,9 @@ from typing import Any
 from unittest.mock import patch
 from xml.sax.saxutils import escape
 
-from holdfast.events.pure import layered_restart
 from holdfast.job.pure import leader, member
 from holdfast.node.pure import node
+from holdfast.watch.pure import layered_restart
 from tests.simulation.simulate import simulate
 
 FOLDER = Path(__file__).parents[1] / "docs" / "_static"

@@ -16,8 +16,9 @@ from typing import Any
 from unittest.mock import patch
 
 from holdfast.base.pure import codec, wording
-from holdfast.evidence.pure import evidence_words, failure, incident_words
+from holdfast.evidence.pure import evidence_words, failure
 from holdfast.evidence.pure.job_evidence import JobEvidence
+from holdfast.node.pure import incident_words
 from holdfast.node.records import report
 
 WORDS: tuple[ModuleType, ...] = (evidence_words, incident_words, wording, failure, report)

@@ -5,8 +5,8 @@
                     └─ refused     └─ too many ──► the oldest of the peer with the most goes first
 
 An unauthenticated connection costs one descriptor and few KiB (``frame_bytes_max``). How long it
-may stay, and which goes first, :mod:`holdfast.net.pure.admission` decides. Peers that are cut off are
-logged at a bounded rate, admitted ones as well.
+may stay, and which goes first, :mod:`holdfast.net.pure.admission` decides. Peers that are cut off
+are logged at a bounded rate, admitted ones as well.
 
 Without a free descriptor connections wait in the kernel's queue, where they cost nothing and their
 peers wait as long as they choose to. The listener, readable all that time, is not waited for; the
