@@ -54,7 +54,7 @@ tables: $(VENV)/.ready  ## write the tables and draw the state diagrams of docs/
 	@$(PY) -m tests.state_diagrams
 
 TORCH_VENV = .venv-torch-$(TORCH)
-TORCH_TESTS = $(sort $(shell grep -rlw torch tests/unit tests/integration tests/real --include='test_*.py')) tests/unit/inprocess tests/promises
+TORCH_TESTS = $(sort $(shell grep -rlw torch tests/unit tests/integration tests/real --include='test_*.py')) tests/unit/inplace tests/unit/inprocess tests/promises
 
 test-torch:  ## the tests that need torch, with another version of it: TORCH=2.9.1 (in .venv-torch-2.9.1)
 	@test -n "$(TORCH)" || { echo "holdfast: which version? make test-torch TORCH=2.9.1"; exit 2; }
@@ -84,9 +84,9 @@ bench: $(VENV)/.ready  ## measure against torchrun and a socket heartbeat; JSON 
 
 soak: soak-fuzz  ## garbage for every endpoint, 200 random faults on a tiny job (FAULTS=n SEED=n), 3000 process tables (TABLES=n), hosts with broken names, a run with 20 faults told
 	@$(PY) -m tests.soak --faults $(or $(FAULTS),200) $(if $(SEED),--seed $(SEED))
-	@HOLDFAST_OWNERSHIP_EXAMPLES=$(or $(TABLES),3000) $(PY) -m pytest -q tests/unit/test_ownership.py --timeout=3600
+	@HOLDFAST_OWNERSHIP_EXAMPLES=$(or $(TABLES),3000) $(PY) -m pytest -q tests/unit/base/test_ownership.py --timeout=3600
 	@HOLDFAST_ALL_HOSTS=1 $(PY) -m pytest -q tests/real/test_hosts.py
-	@HOLDFAST_REPORT_FAULTS=20 HOLDFAST_LEDGER_EXAMPLES=5000 $(PY) -m pytest -q --timeout=900 tests/real/test_report.py tests/unit/test_ledger.py tests/unit/test_trace.py
+	@HOLDFAST_REPORT_FAULTS=20 HOLDFAST_LEDGER_EXAMPLES=5000 $(PY) -m pytest -q --timeout=900 tests/real/test_report.py tests/unit/events/test_ledger.py tests/unit/tools/test_trace.py
 
 any-order: $(VENV)/.ready  ## tests of real processes, with events in random order and random pauses on both sides (PYTEST_ARGS="tests/real/test_launcher.py")
 	@$(PY) -m tests.any_order $(PYTEST_ARGS)

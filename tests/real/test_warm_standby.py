@@ -117,7 +117,7 @@ def test_preparing_takes_no_time_from_the_ranks(
 ) -> None:
     """All have the lowest priority, also while they wait for a disk; ready, they are as ranks are.
 
-    Where ranks use all processors, see ``tests/unit/test_standby.py``.
+    Where ranks use all processors, see ``tests/unit/standby/test_standby.py``.
     """
     if not idle_priority.can_return():
         pytest.skip("this user may not raise a priority")

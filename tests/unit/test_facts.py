@@ -25,8 +25,8 @@ from tests.simulation.call_scenario import random_call
 from tests.simulation.inprocess import CallSimulation
 from tests.simulation.scenario import random_scenario
 from tests.simulation.simulation import Simulation
+from tests.unit.node.test_announcer import OVER, announcer, rank_end, ranks_of
 from tests.unit.other_words import NONSENSE, other_words
-from tests.unit.test_announcer import OVER, announcer, rank_end, ranks_of
 
 N = 4
 SHOWS: tuple[dict[str, Any], ...] = (

@@ -1368,6 +1368,6 @@ print(sorted(heavy & set(sys.modules)))
         text=True,
         timeout=BOUND_S,
         check=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     assert done.stdout == "[]\n"

@@ -18,7 +18,7 @@ from holdfast.net.descriptors import Descriptors
 from holdfast.net.pure.admission import SILENT_S
 from holdfast.net.server import UNAUTHENTICATED_MAX, Server
 from tests.garbage import framed
-from tests.unit.test_control_endpoint import no_descriptor_free
+from tests.unit.node.test_control_endpoint import no_descriptor_free
 
 
 class Endpoint:

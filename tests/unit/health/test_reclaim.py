@@ -14,7 +14,7 @@ import pytest
 from holdfast.base.processes import system_calls
 from holdfast.health.gpu_memory import wait
 from holdfast.health.pure.reclaim import Over, Reclaim, Wait
-from tests.unit.test_system_calls import not_implemented
+from tests.unit.base.test_system_calls import not_implemented
 
 
 def test_free_memory_is_not_waited_for() -> None:

@@ -20,7 +20,7 @@ from holdfast.base import torch_private  # noqa: E402
 from holdfast.inplace.torch_edge import env_rendezvous  # noqa: E402
 from holdfast.inplace.torch_edge.process_groups import abort_native_groups  # noqa: E402
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MODULE = ROOT / "src/holdfast/base/torch_private.py"
 SOURCES = sorted({*(ROOT / "src").rglob("*.py"), *(ROOT / "compat/src").rglob("*.py")} - {MODULE})
 NOT_TORCHS = {

@@ -180,7 +180,7 @@ def test_the_example_dashboard_and_alerts_ask_for_metrics_that_there_are(served)
     }
     suffixes = ("", "_total", "_sum", "_count", "_bucket", "_info")
     known = {name + suffix for name in names for suffix in suffixes}
-    folder = Path(__file__).parents[2] / "examples" / "observability"
+    folder = Path(__file__).parents[3] / "examples" / "observability"
     json.loads((folder / "grafana-dashboard.json").read_text())
     for file in ("grafana-dashboard.json", "alerts.yml"):
         asked = set(re.findall(r"holdfast_\w+", (folder / file).read_text()))

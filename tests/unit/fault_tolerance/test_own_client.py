@@ -12,7 +12,7 @@ import holdfast.fault_tolerance as ft
 from holdfast.fault_tolerance import _own_client as own_client
 from tests.unit.fake_monitor import BOUND_S, FakeMonitor, rank_environment
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LEARNED = {"current_timeouts": {"heartbeat": {"initial": 5.0, "subsequent": 1.0}}}
 
 

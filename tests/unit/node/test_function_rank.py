@@ -57,7 +57,7 @@ def test_links_are_not_followed(folder: Path) -> None:
 
 def test_nothing_else_unpickles() -> None:
     """S-1: one module, and no socket or store leads to it."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     sources = [*root.glob("src/**/*.py"), *root.glob("compat/src/**/*.py")]
     found = {
         path.name

@@ -19,7 +19,7 @@ import pytest
 
 from holdfast.inplace.interrupt import InterruptError, MainThreadInterrupt, never_inside
 from tests.interrupt_stress import interrupt_often
-from tests.unit.test_atomic import restart_under_way
+from tests.unit.inplace.test_atomic import restart_under_way
 from tests.waiting import BOUND_S, until
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.base.processes import child, proc, system_calls
-from tests.unit.test_proc import BOUND_S
+from tests.unit.base.test_proc import BOUND_S
 
 LACKED = {"posix_spawn(setsid)", "pidfd_open", "pidfd_send_signal", "memfd_create"}
 WHAT_IT_IS = """

@@ -26,7 +26,7 @@ from holdfast.tools.doctor.advice import (
 )
 from holdfast.tools.doctor.faults import Fault, faults_of, what_a_restart_is
 from holdfast.tools.doctor.host import within
-from tests.unit.test_plan import plan
+from tests.unit.options.test_plan import plan
 
 WELL = HostFacts(
     nproc=8,

@@ -13,7 +13,7 @@ from holdfast.base.facts import NoBindingError, numa_nodes, torchs_numa_prefixes
 from holdfast.options import numa_commands
 from holdfast.options.arguments import UsageError
 from holdfast.options.numa import by_count
-from tests.unit.test_plan import plan
+from tests.unit.options.test_plan import plan
 
 NUMACTL = {"train.py", "numactl", "./tool"}
 

@@ -378,7 +378,7 @@ def test_stacks_need_the_token_in_a_header_that_no_other_site_can_send() -> None
 # ------------------------------------------------------------------ for programs
 def documented(heading: str) -> set[str]:
     """Fields in the table with this heading."""
-    page = (Path(__file__).parents[2] / "docs" / "live-views.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "live-views.md").read_text()
     rows = page.split(f"| {heading} | |\n", 1)[1].split("\n\n", 1)[0].splitlines()[1:]
     return {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
 
@@ -392,7 +392,7 @@ def test_the_fields_of_top_json_are_documented_under_a_version(tmp_path, capsys)
     assert shown["schema_version"] == 1
     assert set(shown) == documented("field")
     assert set(shown["ranks"][0]) == documented("field of a rank")
-    page = (Path(__file__).parents[2] / "docs" / "live-views.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "live-views.md").read_text()
     for key in ("nodes", "incidents", "events"):
         (row,) = [line for line in page.splitlines() if line.startswith(f"| `{key}` |")]
         assert set(shown[key][0]) <= set(re.findall(r"`(\w+)`", row)), key

@@ -18,7 +18,7 @@ from holdfast.net.pure.admission import EXCUSED_S, SILENT_S
 from holdfast.net.pure.frames import encode
 from holdfast.watch.monitor.visitors import Seat, Visitor, Visitors
 from holdfast.watch.pure.rank_messages import Hello
-from tests.unit.test_control_endpoint import is_hung_up_on, no_descriptor_free, wait_until
+from tests.unit.node.test_control_endpoint import is_hung_up_on, no_descriptor_free, wait_until
 
 
 class Quiet:

@@ -14,7 +14,7 @@ from holdfast.options.options import BY_NAME, FORMER, OPTIONS
 from holdfast.options.plan import LaunchPlan, make_plan
 from holdfast.options.without_effect import MAYBE_IDLE
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SPECIFIED = """
 LOCAL_RANK RANK GROUP_RANK ROLE_RANK ROLE_NAME LOCAL_WORLD_SIZE WORLD_SIZE GROUP_WORLD_SIZE
 ROLE_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS

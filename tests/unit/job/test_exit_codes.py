@@ -27,7 +27,7 @@ from holdfast.node.pure.node import (
     WorkerExited,
 )
 
-DOCS = Path(__file__).parents[2] / "docs" / "exit-codes.md"
+DOCS = Path(__file__).parents[3] / "docs" / "exit-codes.md"
 
 
 def test_the_table_of_the_docs_is_the_one_that_the_launcher_uses() -> None:
