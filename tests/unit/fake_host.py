@@ -27,6 +27,7 @@ from holdfast.net.loop import Loop
 from holdfast.net.pure.frames import Decoder, encode
 from holdfast.node import monitors
 from holdfast.node.agent import NodeAgent
+from holdfast.node.console import LOGGER
 from holdfast.node.processes.controlled_process import ControlledProcess
 from holdfast.node.records import run_dirs
 from holdfast.options.arguments import parse_args
@@ -193,7 +194,12 @@ class FakeHost:
                     process.close()
 
         self._loop.script = script_of_test
-        return agent.run()
+        before = LOGGER.level, LOGGER.propagate
+        try:
+            return agent.run()
+        finally:  # a launcher leaves them as they are when it ends, with its process
+            LOGGER.setLevel(before[0])
+            LOGGER.propagate = before[1]
 
     # ------------------------------------------------------------ what happens
     def monitor_says(self, local_rank: int, *messages: said_by_monitor.ToLauncher) -> None:

@@ -19,10 +19,9 @@ from holdfast.cli import main
 from holdfast.node.console import PumpHandler
 from holdfast.tools.view.top import Stacks, Top
 from holdfast.tools.view.words import as_text
-
-from .made_events import HANG, THEN_WELL
-from .test_view import START, STARTED, run_folder
-from .test_view import Job as ThreeRanks
+from tests.unit.made_events import HANG, THEN_WELL
+from tests.unit.tools.test_view import START, STARTED, run_folder
+from tests.unit.tools.test_view import Job as ThreeRanks
 
 EVIL = "a\x1b]0;evil\x07\x1b[2Jb\x9b31m\u202ec\n\r"
 RAW = ("\x1b", "\x07", "\x9b", "\u202e", "\r")

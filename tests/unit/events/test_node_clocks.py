@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.events.run.node_clocks import Axis, Marks, on_one_axis
-
-from .made_events import event, typed
+from tests.unit.made_events import event, typed
 
 HOUR_S = 3600.0
 LATE_S = 0.005

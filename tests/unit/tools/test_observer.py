@@ -30,10 +30,9 @@ from holdfast.tools.observer.hooks import Hooks
 from holdfast.tools.observer.metrics import Metrics
 from holdfast.tools.observer.metrics_server import CONNECTIONS, Server
 from holdfast.tools.observer.observer_main import Observer
+from tests.unit.events.test_outages import OVERDUE, RESTARTED, STARTED, STOPPING, exited
+from tests.unit.made_events import typed
 from tests.waiting import until
-
-from .made_events import typed
-from .test_outages import OVERDUE, RESTARTED, STARTED, STOPPING, exited
 
 LABELS = {"node": "n0", "run": "job"}
 
