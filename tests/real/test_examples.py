@@ -149,7 +149,7 @@ def test_an_fsdp2_training_goes_on_from_its_last_complete_checkpoint(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     for rank in range(2):
         assert re.findall(rf"rank {rank} goes on from step (\d)", done.stdout) == ["0", "4"]
-        (loss,) = re.findall(rf"rank {rank} is done after step 8, loss (\S+)", done.stdout)
+        (loss,) = re.findall(rf"rank {rank} is done after step 8, loss ([\d.]+)", done.stdout)
         assert float(loss) == pytest.approx(_loss_of_one_process(8), rel=1e-3)
     noted = [chaos_rank.STEPS.unpack(path.read_bytes()) for path in notes.glob("steps.*")]
     assert sorted((first, last) for _, first, _, last, _ in noted) == [
