@@ -305,6 +305,10 @@ def test_the_ranks_of_a_launcher_that_is_stopped_end_before_others_have_their_pl
     b.signal(signal.SIGCONT)
     until(lambda: b.said("its monitors have ended its ranks"), "who has ended them")
     until(lambda: b.said("which ends its ranks, and joins again|which joins again"), "its return")
+    until(
+        lambda: b.said("waiting for a place"),
+        "that the leader knows of it: the job ends for it, too",
+    )
     end_well(nodes, a, b)
 
 
