@@ -386,6 +386,19 @@ def test_in_the_last_cycle_no_silence_ends_ranks() -> None:
     assert isinstance(tell(one, RanksStopped(0), 1000.0)[-1], Finish), "and none to wait for"
 
 
+@pytest.mark.parametrize("every", [False, True])
+def test_in_the_last_cycle_a_node_of_which_a_rank_has_failed_does_not_wait_for_ever(every) -> None:
+    """The leader would stop its other ranks; where it is gone without a word, nobody did."""
+    one = member()
+    heard(one, replace(formed(0), is_last=True))
+    tell(one, RanksFailed(0, FailureReport("rank 2 died"), every=every), 5.0)
+    assert one.ranks_may_live_until is not None
+    assert StopRanks(0, How.AT_ONCE) not in patiently(one, 5.0, 9.9)
+    assert StopRanks(0, How.AT_ONCE) in patiently(one, 9.9, 10.0)
+    tell(one, RanksStopped(0), 11.0)
+    assert any(isinstance(it, Finish) for it in patiently(one, 11.0, 200.0)), "and it leaves"
+
+
 def test_whatever_the_leader_says_is_a_sign_of_life() -> None:
     one = active()
     patiently(one, 0.0, 8.0)

@@ -27,7 +27,8 @@ It does not fence itself
 
 - where it has slept itself, before it has asked the leader, for ``ask_s``, once. What it hears then
   may be older than its sleep, and gives it no more time than that;
-- in a cycle that no other follows (``Round.is_last``): nobody can go on without it;
+- in a cycle that no other follows (``Round.is_last``), while none of its ranks has failed: nobody
+  can go on without it;
 - after a signal: when a whole job is told to end, its leader may be the first that is done, and the
   others must not lose the work they are saving.
 
@@ -328,7 +329,7 @@ class Member:
             return None
         if self._last_words is not None and self._last_words.why is LeaveWhy.SIGNALLED:
             return None
-        if math.isinf(self.pace.silence_s) or self._is_last or not self.ranks_alive:
+        if math.isinf(self.pace.silence_s) or self._is_patient or not self.ranks_alive:
             return None
         # We are ending them ourselves then; the others go on four of these later, at the earliest.
         return self._fence_at + self.pace.lease_s * (4 if self._are_ended else 1)
@@ -340,13 +341,21 @@ class Member:
         at = min(self._beat_at, self._patient_until())
         return None if math.isinf(at) else at
 
+    @property
+    def _is_patient(self) -> bool:
+        """No silence ends our ranks: none can follow them, and all of them work.
+
+        If one has failed, the leader will stop the others; without a leader nobody else does.
+        """
+        return self._is_last and self._own_state is NodeState.HEALTHY
+
     def _patient_until(self) -> float:
         """When we act upon the silence of the leader."""
         if self.phase is Phase.LEAVING:
             return math.inf
         if not self.ranks_alive:
             return self._fence_at + self.pace.return_s
-        return math.inf if self._is_last or self._are_ended else self._fence_at
+        return math.inf if self._is_patient or self._are_ended else self._fence_at
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """What to do about ``event``, in order."""
