@@ -13,19 +13,20 @@ from holdfast.base.pure.codec import decode, encode
 from holdfast.base.pure.common_events import Begin, TimePassed
 from holdfast.evidence.pure.evidence import GroupDigest, RankDigest
 from holdfast.job.pure.assign import Policy
-from holdfast.job.pure.leader import Arrived, Effect, Leader, Publish
+from holdfast.job.pure.leader import Effect, Leader
 from holdfast.job.pure.membership import (
     MESSAGES,
+    Decision,
     Descriptor,
     Digests,
     Join,
     Judged,
-    Pace,
     Round,
     Suspect,
 )
 from holdfast.job.pure.rules import Rules
 from holdfast.job.pure.sealed import Sealer
+from holdfast.job.pure.timing import Pace
 
 NODES, PER_NODE, SILENT = 2048, 8, 2
 SUSPECTS = 100
@@ -49,7 +50,7 @@ def _one(nodes: int) -> tuple[float, int]:
     for number in range(nodes):
         host = f"gpu-{number:04d}"
         desc = Descriptor(f"10.0.{number >> 8}.{number & 255}", host, PER_NODE, 1000 + number)
-        effects += leader.handle(Arrived(Join(f"{host}-1234-ab12cd34", desc)), 0.0)
+        effects += leader.handle(Join(f"{host}-1234-ab12cd34", desc), 0.0)
     [formed] = [one for one in _published(effects) if isinstance(one, Round)]
     world = formed.world_size
     messages = [
@@ -64,7 +65,7 @@ def _one(nodes: int) -> tuple[float, int]:
     effects = []
     for body in messages:
         message = decode(MESSAGES, sealer.open("up/1", "session", body))
-        effects += leader.handle(Arrived(message), 10.0)
+        effects += leader.handle(message, 10.0)
     effects += leader.handle(TimePassed(), 10.8)
     spent_s = time.process_time() - began_s
     [judged] = [one for one in _published(effects) if isinstance(one, Judged)]
@@ -82,7 +83,7 @@ def _seal(sealer: Sealer, message: object) -> bytes:
 
 
 def _published(effects: list[Effect]) -> list[object]:
-    return [effect.decision for effect in effects if isinstance(effect, Publish)]
+    return [effect for effect in effects if isinstance(effect, Decision)]
 
 
 def _digest(rank: int, world: int) -> RankDigest:

@@ -18,9 +18,19 @@ from bench.figures import Report
 from holdfast.base.pure import codec
 from holdfast.inplace.guard_process import connect_to_guard
 from holdfast.inplace.pure import coordinator as machine
-from holdfast.inplace.pure.messages import Attach, Fault, Hello, Kind, Numbering, Ready, Standing
+from holdfast.inplace.pure.job_calls import FaultKind
+from holdfast.inplace.pure.messages import (
+    Attach,
+    CallTimeouts,
+    CoordinatorTimeouts,
+    FaultReported,
+    JoinCall,
+    Numbering,
+    RanksReady,
+    Standing,
+)
 from holdfast.net.client import Client
-from holdfast.page.progress_page import make_progress_page
+from holdfast.page.page import anonymous_page
 
 SIZES = (64, 512, 4096)
 ROUNDS = 5
@@ -50,10 +60,11 @@ class _Guards:
 
     def __init__(self, n: int) -> None:
         self.n = n
-        self._page = make_progress_page()
+        self._page = anonymous_page()
         token = secrets.token_hex(16)
-        times = (600.0, 600.0, 600.0, 600.0, 600.0, 600.0, 600.0, 0.0)
-        attach = Attach(0, n, self._page.fd, 0, *times, hosts=True)
+        timeouts = CallTimeouts(*[600.0] * 5)
+        coordinator = CoordinatorTimeouts(600.0, 600.0, 0.0, 600.0, None)
+        attach = Attach(0, n, self._page.fd, 0, timeouts, coordinator, hosts=True)
         self._first = connect_to_guard(token)
         self._first.send(codec.encode(attach))
         while (answer := self._first.receive(_BOUND_S))["op"] != "hosting":
@@ -66,7 +77,7 @@ class _Guards:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             client = Client(connected)
             client.send({"token": token, "role": "guard", "node": f"n{rank}"})
-            client.send(codec.encode(Hello(rank, n)))
+            client.send(codec.encode(JoinCall(rank, n)))
             self._clients[client.fileno()] = client
         for fd in self._clients:
             self._epoll.register(fd, select.EPOLLIN)
@@ -83,14 +94,14 @@ class _Guards:
                 for frame in self._clients[fd].received():
                     left -= frame["op"] == op
 
-    def send(self, rank: int, message: Fault) -> None:
+    def send(self, rank: int, message: FaultReported) -> None:
         """What this rank's guard says."""
         self._order[rank].send(codec.encode(message))
 
     def all_ready(self, epoch: int) -> None:
         """Everybody is back."""
         for rank, client in enumerate(self._order):
-            client.send(codec.encode(Ready(epoch, (_standing(rank, self.n, epoch),))))
+            client.send(codec.encode(RanksReady(epoch, (_standing(rank, self.n, epoch),))))
 
     def close(self) -> None:
         self._epoll.close()
@@ -111,8 +122,8 @@ def _real(n: int) -> tuple[list[float], list[float]]:
         for epoch in range(ROUNDS):
 
             def abort(epoch: int = epoch) -> None:
-                guards.send(1, Fault(epoch, 1, Kind.EXCEPTION, "on order"))
-                guards.all_hear("abort")
+                guards.send(1, FaultReported(epoch, 1, FaultKind.EXCEPTION, "on order"))
+                guards.all_hear("abortepoch")
 
             def commit(epoch: int = epoch) -> None:
                 guards.all_ready(epoch)
@@ -126,18 +137,20 @@ def _real(n: int) -> tuple[list[float], list[float]]:
 
 
 def _decisions_ms(n: int) -> list[float]:
-    coordinator = machine.Coordinator(machine.Patience())
+    coordinator = machine.Coordinator(CoordinatorTimeouts())
     for rank in range(n):
-        coordinator.handle(machine.Heard(f"n{rank}", Hello(rank, n)), 0.0)
+        coordinator.handle(machine.NodeMessage(f"n{rank}", JoinCall(rank, n)), 0.0)
     taken = []
     for epoch in range(3):
-        fault = machine.Heard("n1", Fault(epoch, 1, Kind.EXCEPTION, "on order"))
+        fault = machine.NodeMessage("n1", FaultReported(epoch, 1, FaultKind.EXCEPTION, "on order"))
         readies = [
-            machine.Heard(f"n{rank}", Ready(epoch, (_standing(rank, n, epoch),)))
+            machine.NodeMessage(f"n{rank}", RanksReady(epoch, (_standing(rank, n, epoch),)))
             for rank in range(n)
         ]
 
-        def restart(fault: machine.Event = fault, readies: list[machine.Heard] = readies) -> None:
+        def restart(
+            fault: machine.Event = fault, readies: list[machine.NodeMessage] = readies
+        ) -> None:
             for event in (fault, *readies):
                 coordinator.handle(event, 1.0)
 

@@ -20,7 +20,7 @@ from holdfast.net.pure.frames import Decoder, encode
 from holdfast.node.processes.controlled_process import start_monitor
 from holdfast.node.records.run_dirs import make_runtime_dir
 from holdfast.page.page import create_page
-from holdfast.watch.pure.monitor_messages import Configure, Cycle
+from holdfast.watch.pure.monitor_messages import ConfigureMonitor, Cycle
 
 BOUND_S = 60.0
 
@@ -45,14 +45,14 @@ class Monitor:
         began_at = time.monotonic()
         process = start_monitor(
             self._listener.fileno(),
-            Configure(
+            ConfigureMonitor(
                 self._config.to_wire(), local_rank=0, marker=None, grace_s=15.0, node="bench"
             ),
         )
         self.pid, self._control = process.pid, process.control
         self._decoder = Decoder()
         self._messages: list[tuple[float, dict[str, Any]]] = []
-        ready_at, _ = self.wait_for("ready")
+        ready_at, _ = self.wait_for("monitorready")
         self.ready_ms = (ready_at - began_at) * 1e3
         return self
 

@@ -5,7 +5,7 @@
 
 For a fresh environment with the wheels of holdfast and holdfast-nvrx-compat. It compares all names
 with ``public_names.py``, then runs ``check_job.py`` under the launcher. Exit code 0: all is well;
-1: what is not, on stdout.
+1: it is not; stdout says why.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ LAUNCHER = "nvidia_resiliency_ext.fault_tolerance.launcher"
 
 
 def main() -> int:
-    """Print what is wrong; the exit code."""
+    """Print all problems; the exit code."""
     warnings.simplefilter("ignore", DeprecationWarning)  # old places, on purpose
     has_lightning = any(map(importlib.util.find_spec, ("lightning", "pytorch_lightning")))
     names = public_names.checked(with_lightning=has_lightning)
     problems = [
         *(
             f"{module}.{name}: {text}"
-            for module, name, what in names
-            if (text := public_names.problem(module, name, what)) is not None
+            for module, name, kind in names
+            if (text := public_names.problem(module, name, kind)) is not None
         ),
         *(f"{name} can be imported" for name in ABSENT if _is_there(name)),
         *_problems_of_job(),

@@ -18,9 +18,9 @@ CYCLE = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 FOLDER = os.environ["CHECK_FOLDER"]
 
 
-def note(**what: object) -> None:
+def note(**facts: object) -> None:
     with open(f"{FOLDER}/rank{RANK}", "a") as file:
-        file.write(json.dumps({"cycle": CYCLE, **what}) + "\n")
+        file.write(json.dumps({"cycle": CYCLE, **facts}) + "\n")
 
 
 client = ft.RankMonitorClient()

@@ -396,19 +396,19 @@ SURFACE: dict[str, dict[str, str]] = {
         "NodeHealthCheck": "(endpoint=None, request_timeout_sec=60.0)",
     },
 }
-"""Module to name to what it is. A signature has the parameters of the specification; ours may have
-more, with defaults, after those or between them. A parameter without default may have one here."""
+"""Module to name to its kind. A signature has the parameters of the specification; holdfast's may
+have more, with defaults, after those or between them, and defaults for those without one."""
 
 
 def rows() -> list[tuple[str, str, str]]:
-    """Module, name and what it is, of all names."""
+    """Module, name and kind of all names."""
     return [
-        (module, name, what) for module, names in SURFACE.items() for name, what in names.items()
+        (module, name, kind) for module, names in SURFACE.items() for name, kind in names.items()
     ]
 
 
 def found(module: str, name: str, package: str = PACKAGE) -> object:
-    """What a program gets by this name.
+    """The object of this name.
 
     Raises:
         ImportError, AttributeError: There is none.
@@ -419,26 +419,26 @@ def found(module: str, name: str, package: str = PACKAGE) -> object:
     return value
 
 
-def problem(module: str, name: str, what: str, package: str = PACKAGE) -> str | None:
-    """Why this name is not what the specification says; ``None``: it is."""
+def problem(module: str, name: str, kind: str, package: str = PACKAGE) -> str | None:
+    """How this name differs from the specification; ``None``: it does not."""
     try:
         value = found(module, name, package)
     except (ImportError, AttributeError) as error:
         return str(error)
-    if what == CLASS:
+    if kind == CLASS:
         return None if inspect.isclass(value) else "is no class"
-    if what == MODULE:
+    if kind == MODULE:
         return None if inspect.ismodule(value) else "is no module"
-    if what.startswith(ENUM):
-        missing = set(what.split()[1:]) - set(getattr(value, "__members__", ()))
+    if kind.startswith(ENUM):
+        missing = set(kind.split()[1:]) - set(getattr(value, "__members__", ()))
         return f"lacks {sorted(missing)}" if missing else None
-    return None if what == VALUE else _differs(inspect.signature(value), what)  # type: ignore[arg-type]
+    return None if kind == VALUE else _differs(inspect.signature(value), kind)  # type: ignore[arg-type]
 
 
-def _differs(ours: inspect.Signature, wanted: str) -> str | None:
+def _differs(own: inspect.Signature, wanted: str) -> str | None:
     parts = [part.strip().partition("=") for part in wanted[1:-1].split(", ") if part.strip()]
-    names = list(ours.parameters)
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in ours.parameters.values())
+    names = list(own.parameters)
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in own.parameters.values())
     at = -1
     for name, equals, default in parts:
         if name.startswith("*") or (name not in names and takes_any):
@@ -448,10 +448,10 @@ def _differs(ours: inspect.Signature, wanted: str) -> str | None:
         if names.index(name) < at:
             return f"takes {name} too early"
         at = names.index(name)
-        if equals and ours.parameters[name].default != eval(default):  # noqa: S307 - of the table above
-            return f"{name} is {ours.parameters[name].default!r} by default, not {default}"
+        if equals and own.parameters[name].default != eval(default):  # noqa: S307 - of the table above
+            return f"{name} is {own.parameters[name].default!r} by default, not {default}"
     named = {name for name, _, _ in parts}
-    for name, parameter in ours.parameters.items():
+    for name, parameter in own.parameters.items():
         variable = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         if name not in named and parameter.default is parameter.empty and not variable:
             return f"needs {name}, which the specification does not have"

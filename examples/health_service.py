@@ -27,7 +27,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are told in our words;
 try:
     import grpc
 
-    from holdfast.health.node_service import METHOD, PATH_BYTES_MAX, messages
+    from holdfast.health.node_service import METHOD, messages
+    from holdfast.net.endpoint import PATH_BYTES_MAX
 
     REQUEST, RESPONSE = messages()
 except ImportError as error:

@@ -11,12 +11,12 @@ from holdfast.base.own_descriptor import OwnSocket
 from holdfast.inplace.atomic import Atomic
 from holdfast.inplace.session import Session
 from holdfast.net.client import Client
-from holdfast.page.progress_page import ProgressPage
+from holdfast.page.page import Page
 
 
 def bare_session(
     to_guard: socket.socket,
-    page: ProgressPage,
+    page: Page,
     abort_again: Callable[[], None] = lambda: None,
 ) -> Session:
     """Of rank 0; no limit of time runs out, and its main thread is not interrupted."""

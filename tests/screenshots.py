@@ -24,7 +24,7 @@ from typing import Any
 import uvicorn
 
 from holdfast.events.run.run_files import read_run
-from holdfast.tools.report.report import tell
+from holdfast.tools.report.report import story_of
 from holdfast.tools.report.report_html import as_html
 from holdfast.tools.view.live import JobView, LiveJob, NodeView, RankView
 from holdfast.tools.view.top import Top
@@ -103,7 +103,7 @@ def _report(folder: Path) -> str:
         run.has_done_its_steps()
         run.end()
         page = folder / "report.html"
-        story = tell(read_run(run.folders))
+        story = story_of(read_run(run.folders))
         story.run.nodes[0].start["name"] = "train_gpt.py"  # its folder is of no interest
         page.write_text(as_html(story))
     return page.as_uri()

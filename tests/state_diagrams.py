@@ -26,9 +26,9 @@ SEEDS, NODES = 800, 4
 Arrows = Mapping[tuple[str, str], set[str]]
 """Names of two states, and of the events that lead from the one to the other."""
 MACHINES: Mapping[str, tuple[type, type[enum.Enum]]] = {
-    "leader": (leader.Leader, leader.Phase),
-    "member": (member.Member, member.Phase),
-    "node": (node.Node, node.Phase),
+    "leader": (leader.Leader, leader.LeaderPhase),
+    "member": (member.Member, member.MemberPhase),
+    "node": (node.Node, node.NodePhase),
 }
 STATES = {
     **{name: [state.value for state in states] for name, (_, states) in MACHINES.items()},

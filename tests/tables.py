@@ -16,7 +16,7 @@ from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig
 from holdfast.options.arguments import parse_args
 from holdfast.options.environment import VARIABLES
 from holdfast.options.help import show
-from holdfast.options.option import GROUPS, Option
+from holdfast.options.option import GROUPS, NOT_YET, Option
 from holdfast.options.options import OPTIONS, default_of
 from holdfast.options.plan import make_plan
 from holdfast.tools.doctor.faults import faults_of
@@ -78,12 +78,14 @@ def fields() -> list[str]:
     default = FaultToleranceConfig()
     return [
         f"| `{name}` | {code(each.kind.unit)} | `{show(getattr(default, name), each.kind)}` | "
-        + (f"no effect: {each.idle}" if each.idle else "")
-        + ("no effect in this release" if each.later else "")
-        + (f"{cell(each.help)} ({cell(each.why)})" if not (each.idle or each.later) else "")
+        + (_no_effect(each.idle) if each.idle else f"{cell(each.help)} ({cell(each.why)})")
         + " |"
         for name, each in SETTINGS.items()
     ]
+
+
+def _no_effect(idle: str) -> str:
+    return "no effect in this release" if idle == NOT_YET else f"no effect: {idle}"
 
 
 def events() -> list[str]:
@@ -124,10 +126,10 @@ TABLES: Mapping[tuple[str, str], list[str]] = {
     ("run-folder.md", "| kind | when | fields |"): events(),
     ("environment.md", "| variable | read by | effect |"): variables(),
     ("environment.md", "| option | why |"): [
-        f"| `{each.name}` | {each.idle} |" for each in OPTIONS if each.idle
+        f"| `{each.name}` | {each.idle} |" for each in OPTIONS if each.idle not in ("", NOT_YET)
     ],
     ("environment.md", "| option | effect |"): [
-        f"| `{each.name}` | not yet |" for each in OPTIONS if each.later
+        f"| `{each.name}` | not yet |" for each in OPTIONS if each.idle == NOT_YET
     ],
     ("yaml.md", "| key | value | default | effect |"): fields(),
     **{

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from holdfast import __version__
 from holdfast.base.command_output import guarded
@@ -23,7 +24,12 @@ usage: holdfast COMMAND ...
 
 holdfast COMMAND --help says more; holdfast --version says which one this is.
 """
-_COMMANDS = ("chaos", "doctor", "report", "runs", "top", "trace", "view")
+_COMMANDS = {
+    **dict.fromkeys(("chaos", "doctor"), "holdfast.tools.{}.command"),
+    **dict.fromkeys(("report", "runs", "trace"), "holdfast.tools.commands"),
+    **dict.fromkeys(("top", "view"), "holdfast.tools.view.commands"),
+}
+"""The module of each; that of the one that is used is imported."""
 _WRONG = 2
 
 
@@ -45,28 +51,13 @@ def _run(words: list[str]) -> int:
         sys.stdout.write(f"holdfast {__version__}\n")
         return 0
     if words[0] not in _COMMANDS:
-        known = ", ".join(_COMMANDS)
+        known = ", ".join(sorted(_COMMANDS))
         sys.stderr.write(f"holdfast: error: unknown command {words[0]!r}; it knows: {known}\n")
         return _WRONG
-    if words[0] == "chaos":
-        from holdfast.tools.chaos.command import (  # noqa: PLC0415 - the command that is used
-            main as chaos,
-        )
-
-        return chaos(words[1:])
-    if words[0] in ("top", "view"):
-        from holdfast.tools.view.commands import main as view  # noqa: PLC0415 - that is used
-
-        return view(words[0], words[1:])
-    if words[0] != "doctor":
-        from holdfast.tools.commands import main as observe  # noqa: PLC0415 - that is used
-
-        return observe(words[0], words[1:])
-    from holdfast.tools.doctor.command import (  # noqa: PLC0415 - the command that is used
-        main as doctor,
-    )
-
-    return doctor(words[1:])
+    command, *rest = words
+    run = import_module(_COMMANDS[command].format(command)).main
+    code: int = run(rest) if command in ("chaos", "doctor") else run(command, rest)
+    return code
 
 
 if __name__ == "__main__":

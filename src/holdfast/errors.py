@@ -22,7 +22,7 @@ class ConfigError(HoldfastError, ValueError):
 
 
 class LaunchError(HoldfastError):
-    """Something that a launcher needs does not work on this machine; says what can be done."""
+    """Something that a launcher needs does not work on this machine; the text has the remedy."""
 
 
 class RankMonitorClientError(HoldfastError):

@@ -207,7 +207,8 @@ def test_a_job_continues_from_its_checkpoint_after_its_time_limit(
     job = submit(f"import torch\n{TRAINS}", sizes=sizes)  # torch: so that interpreters are parked
 
     first = lives(job, 8, BOUND_S * 4)
-    assert {life["first"] for life in first[:4]} == {0}
+    # Rank 0 alone saves; another one that starts late may find its first checkpoint.
+    assert [life["first"] for life in first[:4] if life["rank"] == 0] == [0]
     assert saved_ranks(job) == {0, 1, 2, 3}
     steps = {entry["step"] for entry in saved(job) if entry["rank"] == 0}
     (again,) = [life["first"] for life in first[4:] if life["rank"] == 0]

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from holdfast.health import gpu, gpu_memory, nvlink
-from holdfast.health.pure.health import Verdict
+from holdfast.health.pure.health import Fitness
 from holdfast.health.xid import Xids
 from tests.gpu import machine
 from tests.gpu.report import Found
@@ -40,7 +40,7 @@ def test_the_driver_says_that_the_gpu_is_fit(found: Found) -> None:
         found.figure(f"{name}: later looks, ms", sorted(taken[1:])[_LOOKS // 2])
         for finding in findings:
             found.note(f"{finding} [{finding.verdict.value}]")
-            assert finding.verdict is not Verdict.UNHEALTHY
+            assert finding.verdict is not Fitness.UNHEALTHY
     began_at = time.perf_counter()
     found.figure("used, MiB", gpu_memory.used_mib(None, 1)["GPU 0"])
     found.figure("a look at memory, ms", (time.perf_counter() - began_at) * 1e3)

@@ -291,5 +291,5 @@ class _Xids:
                 self._why = f"not told: {error}"
         if self._why:
             return self._why
-        by_gpu = self._ours._hear(self._library)
+        by_gpu = self._ours._count_events(self._library)
         return f"{', '.join(map(str, numbers)) or 'none'}; times of each, by GPU: {by_gpu}"

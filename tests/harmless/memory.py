@@ -54,8 +54,8 @@ open(sys.argv[2], "a").write("done\\n")
 """
 BUSY = "while True: pass"
 LAUNCHER = """
-from holdfast.standby.pure import standby
-standby.MEMORY_GUESS_KIB = standby.MEMORY_GUESS_KIB * {limit} // 4700
+from holdfast.standby.pure import parked_interpreters
+parked_interpreters.MEMORY_GUESS_KIB = parked_interpreters.MEMORY_GUESS_KIB * {limit} // 4700
 from holdfast.fault_tolerance.launcher import command
 command()
 """

@@ -21,7 +21,7 @@ from holdfast.inplace.pure import messages
 from holdfast.inplace.pure.handshake import proof
 from holdfast.inplace.torch_edge.epoch_store import EpochStore
 from holdfast.net.pure.frames import Decoder
-from holdfast.page.progress_page import make_progress_page
+from holdfast.page.page import anonymous_page
 from tests.bare_session import bare_session
 from tests.garbage import BOUND_S, encoded, fuzz, streams
 from tests.message_strategies import shape
@@ -42,7 +42,7 @@ class Guard:
         self._listener.bind("\0holdfast-test-" + token)
         self._listener.listen()
         self._ports = socket.create_server(("127.0.0.1", 0))
-        self._page = make_progress_page()
+        self._page = anonymous_page()
         self.guard = GuardProcess(self._listener, token)
         self.rank = socket.socket(socket.AF_UNIX)
         self.rank.setblocking(False)
@@ -51,7 +51,8 @@ class Guard:
         self.rank.sendall(encoded({"nonce": "n"}))
         [answer] = self.heard()
         port = self._ports.getsockname()[1]
-        attach = messages.Attach(0, 2, self._page.fd, 0, *[1e4] * 8, host="127.0.0.1", port=port)
+        waits = (messages.CallTimeouts(*[1e4] * 5), messages.CoordinatorTimeouts(*[1e4] * 4))
+        attach = messages.Attach(0, 2, self._page.fd, 0, *waits, host="127.0.0.1", port=port)
         self.rank.sendall(encoded({"proof": proof(token, "rank", answer["nonce"])}))
         self.rank.sendall(encoded(encode(attach)))
         self.turn()
@@ -102,7 +103,7 @@ def test_garbage_from_the_coordinator_ends_no_guard(data: bytes) -> None:
 
         def hears_the_end() -> set[str]:  # which comes over TCP, in its own time
             heard.update(message["op"] for message in guard.heard())
-            return heard & {"lost", "exit", "refused"}
+            return heard & {"coordinatorlost", "exit", "rankrefused"}
 
         until(hears_the_end, f"the end is heard: {heard}")
     finally:
@@ -114,7 +115,7 @@ def test_garbage_from_the_coordinator_ends_no_guard(data: bytes) -> None:
 @given(data=streams(*DOWN))
 def test_garbage_from_the_guard_ends_no_rank(data: bytes) -> None:
     """Its watcher lives until the guard hangs up, and wakes the main thread then."""
-    page = make_progress_page()
+    page = anonymous_page()
     ours, theirs = socket.socketpair()
     logging.getLogger("holdfast.inplace.session").propagate = False
     session = bare_session(ours, page)

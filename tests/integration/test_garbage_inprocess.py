@@ -22,8 +22,8 @@ from holdfast.base.pure.codec import encode
 from holdfast.inplace.guard_process import connect_to_guard, guard_address
 from holdfast.inplace.pure import messages
 from holdfast.inplace.torch_edge.epoch_store import EpochStore
-from holdfast.net.pure.complaints import LINES_MAX, QUIET_S
-from holdfast.page.progress_page import make_progress_page
+from holdfast.net.pure.rate_limited_log import LINES_MAX, QUIET_S
+from holdfast.page.page import anonymous_page
 from tests.garbage import (
     BOUND_S,
     ask,
@@ -42,9 +42,13 @@ class Node:
 
     def __init__(self, world: int = 1) -> None:
         self.token = secrets.token_hex(16)
-        self._page = make_progress_page()
+        self._page = anonymous_page()
         self.rank = connect_to_guard(self.token)._socket
-        attach = messages.Attach(0, world, self._page.fd, 0, *[1e4] * 7, 0.0, hosts=True)
+        waits = (
+            messages.CallTimeouts(*[1e4] * 5),
+            messages.CoordinatorTimeouts(1e4, 1e4, 0.0, 1e4),
+        )
+        attach = messages.Attach(0, world, self._page.fd, 0, *waits, hosts=True)
         hosting = ask(self.rank, encode(attach), lambda answer: answer["op"] == "hosting")
         self.port: int = hosting["port"]
         self.lines: list[str] = []
@@ -72,7 +76,7 @@ class Node:
                 if len(self._rest) < end:
                     break
                 frame, self._rest = json.loads(self._rest[4:end]), self._rest[end:]
-                if frame["op"] == "log":
+                if frame["op"] == "guardlog":
                     self.lines.append(frame["text"])
         return False
 

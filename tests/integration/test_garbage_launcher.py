@@ -20,19 +20,19 @@ from holdfast.base.processes import child
 from holdfast.base.pure.codec import encode
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.health.messages import FROM_HEALTH as FROM_HEALTH_PROCESS
-from holdfast.health.messages import Wanted
+from holdfast.health.messages import HealthConfig
 from holdfast.net import endpoint
 from holdfast.net.loop import Loop
-from holdfast.net.pure.complaints import LINES_MAX, QUIET_S
 from holdfast.net.pure.frames import Decoder
-from holdfast.node import host_care, monitors
+from holdfast.net.pure.rate_limited_log import LINES_MAX, QUIET_S
+from holdfast.node import health_process, monitors
 from holdfast.node.control_endpoint import ControlEndpoint
 from holdfast.node.processes.controlled_process import ControlledProcess, start_monitor
 from holdfast.options.plan import WarmStandby
 from holdfast.page.page import create_page
 from holdfast.standby import standbys
 from holdfast.standby.pure import parked_messages
-from holdfast.watch.pure import monitor_messages as said
+from holdfast.watch.pure import monitor_messages
 from holdfast.watch.pure import rank_messages as messages
 from nvidia_resiliency_ext.fault_tolerance.ipc_connector import IpcConnector
 from tests.garbage import BOUND_S, ask, encoded, fuzz, send_and_hear_out, streams
@@ -67,9 +67,11 @@ class Watched:
             "rank_termination_signal": 9,
             "log_level": 20,
         }
-        config = said.Configure(limits, local_rank=0, marker=None, grace_s=1.0, node="n")
+        config = monitor_messages.ConfigureMonitor(
+            limits, local_rank=0, marker=None, grace_s=1.0, node="n"
+        )
         self.process = start_monitor(self._listener.fileno(), config)
-        self.process.control.sendall(encoded(encode(said.Cycle(0, page))))
+        self.process.control.sendall(encoded(encode(monitor_messages.Cycle(0, page))))
         self._decoder = Decoder()
         self._began = time.monotonic()
         self.lines: list[str] = []
@@ -88,7 +90,7 @@ class Watched:
             data = control.recv(1 << 16)
             assert data, f"the monitor is gone; it said {self.lines}"
             for message in self._decoder.feed(data):
-                if message["op"] == "log" and message["level"] == "warning":
+                if message["op"] == "monitorlog" and message["level"] == "warning":
                     self.lines.append(message["text"])
 
     def check_lines(self) -> None:
@@ -118,7 +120,9 @@ HELLO = {
     "pid": st.just(os.getpid()),
     "clock_s": st.builds(time.monotonic),
 }
-FROM_RANKS = [shape(kind) for kind in (messages.Armed, messages.Limits, messages.Bye)]
+FROM_RANKS = [
+    shape(kind) for kind in (messages.Armed, messages.TimeoutsInForce, messages.LeaveMonitor)
+]
 
 
 @fuzz
@@ -164,17 +168,11 @@ CONTROL = {
 }
 
 
-class NoRanks:
+def no_rank(_pid: int, message: object) -> bool:
     """No caller is a rank whose end is seen to."""
-
-    def uncaught(self, _pid: int, traceback: str) -> bool:
-        assert traceback.encode() is not None
-        return False
-
-    def exits_now(self, _pid: int) -> None:
-        raise AssertionError("it was told that it is no rank")
-
-    goes_on = exits_now
+    assert isinstance(message, messages.Uncaught), "it was told that it is no rank"
+    assert message.traceback.encode() is not None
+    return False
 
 
 @fuzz
@@ -190,9 +188,7 @@ def test_garbage_ends_no_control_endpoint(
     with pytest.MonkeyPatch.context() as monkeypatch, Loop() as loop:
         said = Lines(monkeypatch, control_endpoint)
         note = asked.append
-        control = ControlEndpoint(
-            path, loop, lambda *request: note(request), note, note, note, NoRanks()
-        )
+        control = ControlEndpoint(path, loop, lambda *request: note(request), note, no_rank)
         for one in data:
             _say_all(loop, unix(path), one)
             loop.wait(0.0)
@@ -219,7 +215,7 @@ def test_a_request_that_the_launcher_cannot_handle_ends_its_connection_alone(
 
     said = Lines(monkeypatch, control_endpoint)
     with Loop() as loop:
-        control = ControlEndpoint(str(tmp_path / "c"), loop, fail, fail, fail, fail, NoRanks())
+        control = ControlEndpoint(str(tmp_path / "c"), loop, fail, fail, no_rank)
         for _ in range(3):
             with unix(str(tmp_path / "c")) as rank:
                 rank.sendall(encoded({"op": "control", "rank": 3, "action": "ShutdownWorkload"}))
@@ -234,7 +230,7 @@ def test_a_request_that_the_launcher_cannot_handle_ends_its_connection_alone(
     )
 
 
-FROM_MONITORS = [shape(kind) for kind in said.TO_LAUNCHER.values()]
+FROM_MONITORS = [shape(kind) for kind in monitor_messages.TO_LAUNCHER.values()]
 NO_PID = 2**22 + 1
 """Larger than any."""
 
@@ -277,23 +273,23 @@ def test_garbage_from_a_health_process_ends_no_launcher(data: bytes) -> None:
 
     def speaks(loop: Loop, said: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
         ours, theirs = socket.socketpair()
-        monkeypatch.setattr(host_care.child, "send_signal", lambda *_: True)
-        care = host_care.HostCare(
-            Wanted(),
+        monkeypatch.setattr(health_process.child, "send_signal", lambda *_: True)
+        care = health_process.HealthProcess(
+            HealthConfig(),
             loop=loop,
             job="job",
             started=ControlledProcess(NO_PID, ours),
             on_checked=lambda _: None,
-            on_sick=lambda _: None,
+            on_unhealthy=lambda _: None,
             write_down=lambda *_args, **_fields: None,
         )
-        monkeypatch.setattr(host_care, "start_health_process", no_process)
+        monkeypatch.setattr(health_process, "start_health_process", no_process)
         care.check(after_ranks=False)
         _say_all(loop, theirs, data)
         care.died(child.Reaped(NO_PID, 0, 0))
         care.end()
 
-    _in_a_launcher(speaks, host_care)
+    _in_a_launcher(speaks, health_process)
 
 
 PARKED = [shape(kind) for kind in parked_messages.FROM_PARKED.values()]
@@ -301,7 +297,7 @@ PARKED = [shape(kind) for kind in parked_messages.FROM_PARKED.values()]
 
 @fuzz
 @given(data=streams(*PARKED), is_read_before=st.booleans())
-@example(data=encoded({"op": "unfit", "reason": "x", "module": None}), is_read_before=False)
+@example(data=encoded({"op": "parkedunfit", "reason": "x", "module": None}), is_read_before=False)
 def test_garbage_from_a_parked_interpreter_ends_no_launcher(
     data: bytes,
     is_read_before: bool,
@@ -316,7 +312,7 @@ def test_garbage_from_a_parked_interpreter_ends_no_launcher(
         node = standbys.Standbys(
             WarmStandby(), 1, loop, [], "job", "", lambda _: nobody, start_hook=None
         )
-        parked = standbys._Parked(process, node._channel(0, process), is_idle=False)  # type: ignore[arg-type]
+        parked = standbys._ParkedProcess(process, node._channel(0, process), is_idle=False)  # type: ignore[arg-type]
         node._parked[0] = parked
         node._machine = SimpleNamespace(handle=lambda *_: [])  # type: ignore[assignment]
         if is_read_before:

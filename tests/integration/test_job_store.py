@@ -214,8 +214,8 @@ def test_of_one_sender_the_earlier_message_is_taken_first(connect: Any) -> None:
 
 
 def other(name: str, endpoint: str, **conf: str) -> Any:
-    from holdfast.job.store.job_threads import OtherBackend
     from holdfast.job.store.other_backends import open_backend
+    from holdfast.job.store.store_address import OtherBackend
 
     return open_backend(OtherBackend(name, endpoint, 1, 2, None, conf), "job")
 
@@ -289,7 +289,7 @@ def virtual_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_a_store_that_is_away_for_a_moment_is_tried_again(virtual_s: list[float]) -> None:
     """Every operation, and it is told once for each that begins to wait."""
     service, told = _Service(), []
-    store = job_store.JobStore(lambda: service, "job", job_store.Patience(15.0, told.append))
+    store = job_store.JobStore(lambda: service, "job", job_store.StorePatience(15.0, told.append))
 
     for operation in (lambda: store.post(plain("a word")), lambda: store.wait_for("up/1", 9)):
         service.away_for = 10
@@ -303,7 +303,7 @@ def test_a_store_that_is_away_for_a_moment_is_tried_again(virtual_s: list[float]
 def test_a_store_that_stays_away_is_lost(virtual_s: list[float]) -> None:
     """After the time that it is given, which the error names."""
     service = _Service()
-    store = job_store.JobStore(lambda: service, "job", job_store.Patience(15.0))
+    store = job_store.JobStore(lambda: service, "job", job_store.StorePatience(15.0))
     service.away_for = 10**6
 
     with pytest.raises(job_store.StoreLostError, match="nobody there, for 15 s"):
@@ -319,7 +319,7 @@ def test_a_store_is_not_tried_again_without_reason(virtual_s: list[float], says_
     """
     service = _Service()
     service.says_so = says_so
-    store = job_store.JobStore(lambda: service, "job", job_store.Patience(15.0))
+    store = job_store.JobStore(lambda: service, "job", job_store.StorePatience(15.0))
     service.away_for = 1
 
     with pytest.raises(job_store.StoreLostError):
@@ -380,7 +380,7 @@ class Client:
 OVER_ETCD = """
 import etcd
 from holdfast.job.store.job_store import JobStore, Mailbox
-from holdfast.job.store.job_threads import OtherBackend
+from holdfast.job.store.store_address import OtherBackend
 from holdfast.job.store.other_backends import open_backend
 connect = open_backend(OtherBackend("etcd", "host:2379", 1, 2, None, {}), "j1")
 a, b = JobStore(connect, "job"), JobStore(connect, "job")

@@ -20,15 +20,15 @@ from holdfast.job.pure.membership import (
     Decision,
     Descriptor,
     End,
-    Hello,
+    JobOutcome,
     Join,
     LeaderBeat,
     Message,
-    Outcome,
-    Refused,
-    Stop,
-    Wake,
-    Welcome,
+    NodeRefused,
+    OpenSession,
+    SessionOpened,
+    StopCycle,
+    WakeMailbox,
 )
 from holdfast.job.pure.sealed import Sealer
 from holdfast.net.port import ReservedPort
@@ -37,7 +37,8 @@ from tests.waiting import BOUND_S, until
 
 job_store = pytest.importorskip("holdfast.job.store.job_store", exc_type=ImportError)
 from holdfast.job.store import job_threads  # noqa: E402
-from holdfast.job.store.job_threads import Callbacks, JobThreads, StoreAddress  # noqa: E402
+from holdfast.job.store.job_threads import Callbacks, JobThreads  # noqa: E402
+from holdfast.job.store.store_address import StoreAddress  # noqa: E402
 
 HERE = "127.0.0.1"
 SECRET = "correct horse battery staple"
@@ -54,9 +55,9 @@ class Launcher:
         self.threads = JobThreads(
             address,
             Callbacks(
-                tell=lambda errand: errand(),
+                run=lambda errand: errand(),
                 met=lambda leads, _ours: bool(self.met.append(leads) or True),
-                heard=self.heard.put,
+                decided=self.heard.put,
                 arrived=self.arrived.put,
                 lost=self.lost.append,
             ),
@@ -101,7 +102,7 @@ class Store:
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """Everything quick: how long there is doubt, and how long a number may be missing."""
     monkeypatch.setattr(mailbox, "HOLE_S", 0.05)
-    monkeypatch.setattr("holdfast.job.store.job_threads._DOUBT_S", 0.2)
+    monkeypatch.setattr("holdfast.job.store.job_threads.DOUBT_S", 0.2)
     made = Store()
     yield made
     made.close()
@@ -109,7 +110,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 def talk(leader: Launcher, member: Launcher, number: int) -> None:
     """One word each way; nothing else comes before them."""
-    beat, stop = Beat(f"n{number}"), Stop(number, "for a test")
+    beat, stop = Beat(f"n{number}"), StopCycle(number, "for a test")
     member.threads.post(beat)
     assert leader.arrived.get(timeout=BOUND_S) == beat
     leader.threads.publish(stop)
@@ -117,7 +118,7 @@ def talk(leader: Launcher, member: Launcher, number: int) -> None:
     assert leader.heard.get(timeout=BOUND_S) == stop
 
 
-END = encode(End(Outcome.FAILED, 0, "a stranger says so"))
+END = encode(End(JobOutcome.FAILED, 0, "a stranger says so"))
 
 
 def forged(slot: str, body: Any, session: str = "", secret: str | None = "guess") -> bytes:
@@ -132,8 +133,8 @@ def test_launchers_with_one_secret_meet_and_those_that_come_late_hear_what_follo
     assert (leader.met, member.met) == ([True], [False])
     talk(leader, member, 1)
     late = store.launcher()
-    leader.threads.publish(Refused("n9", "no"))
-    assert late.heard.get(timeout=BOUND_S) == Refused("n9", "no")
+    leader.threads.publish(NodeRefused("n9", "no"))
+    assert late.heard.get(timeout=BOUND_S) == NodeRefused("n9", "no")
 
 
 def test_a_job_of_another_name_has_its_own_log_in_the_store(store: Store) -> None:
@@ -318,10 +319,10 @@ KNOWN = [
     encode(Join("n1", Descriptor("10.0.0.1", "n1", 1, 7))),
     END,
     encode(LeaderBeat("so")),
-    encode(Stop(0, "so")),
-    encode(Wake()),
-    encode(Hello("0" * 32, "me")),
-    encode(Welcome("5e55", 7)),
+    encode(StopCycle(0, "so")),
+    encode(WakeMailbox()),
+    encode(OpenSession("0" * 32, "me")),
+    encode(SessionOpened("5e55", 7)),
 ]
 near = st.tuples(st.sampled_from(KNOWN), st.dictionaries(st.sampled_from(
     ["op", "node", "cycle", "why", "exit_code", "nonce", "desc", "outcome", "places"]

@@ -16,10 +16,10 @@ import pytest
 
 from holdfast.base.processes import proc
 from holdfast.base.pure.codec import encode
-from holdfast.evidence import sight
+from holdfast.evidence import proc_sample
 from holdfast.evidence.pure.evidence import ANSWERED, SILENT, Verdict
-from holdfast.watch.monitor.rank_look import HELPER_NAME
-from holdfast.watch.pure.monitor_messages import GoOn
+from holdfast.evidence.sources import HELPER_NAME
+from holdfast.watch.pure.monitor_messages import Proceed
 from tests.integration.test_monitor_process import SIGKILL, Node, start
 from tests.processes import bystander
 from tests.waiting import BOUND_S, until
@@ -98,8 +98,8 @@ def rank_that(node: Node, hangs: str) -> Iterator[subprocess.Popen[str]]:
 
 def look(node: Node, pid: int, incident: int, within_s: float = 5.0) -> dict[str, Any]:
     """Ask the monitor, and return the digest that it sends."""
-    node.tell(op="looknow", incident=incident, cycle=0, rank=3, pid=pid, within_s=within_s)
-    return node.expect("looked", incident=incident)["digest"]
+    node.tell(op="collectevidence", incident=incident, cycle=0, rank=3, pid=pid, within_s=within_s)
+    return node.expect("evidencecollected", incident=incident)["digest"]
 
 
 def has_all(shows: dict[str, Any], digest: dict[str, Any]) -> bool:
@@ -135,10 +135,12 @@ def test_a_monitor_that_is_asked_says_how_its_rank_hangs(
             if has_all(shows, digest):
                 break
         if digest["state"] == "S":
-            before = sight.look_at(rank.pid)
+            before = proc_sample.look_at(rank.pid)
             digest = look(node, rank.pid, incident := incident + 1)
-            assert sight.look_at(rank.pid) == before, "a sleep in C does not end of the evidence"
-        node.tell(**encode(GoOn(incident, 0, Verdict())))
+            assert proc_sample.look_at(rank.pid) == before, (
+                "a sleep in C does not end of the evidence"
+            )
+        node.tell(**encode(Proceed(incident, 0, Verdict())))
 
         assert has_all(shows, digest), digest
         assert digest["rank"] == 3
@@ -154,7 +156,7 @@ def test_a_monitor_that_is_asked_says_how_its_rank_hangs(
         ):  # before it has its name, perhaps
 
             def sleeps() -> bool:
-                helper = sight.look_at_thread(rank.pid, HELPER_NAME)
+                helper = proc_sample.look_at_thread(rank.pid, HELPER_NAME)
                 assert helper is not None
                 return helper.state == "S"
 
@@ -199,7 +201,7 @@ def test_a_hung_rank_is_ended_when_its_launcher_says_so(start: Callable[..., Nod
         assert not {"evidence", "signalled"} & set(node.ops())
         assert rank.poll() is None
 
-        node.tell(**encode(GoOn(7, 0, Verdict())))
+        node.tell(**encode(Proceed(7, 0, Verdict())))
         assert rank.wait(BOUND_S) == -SIGKILL
 
     evidence = node.expect("evidence")
@@ -242,7 +244,7 @@ def test_a_helper_comes_back_when_its_monitor_is_replaced(start: Callable[..., N
         node.wait_for_end()
         node.start()
         node.begin_cycle(fresh=False)
-        node.expect("ready")
+        node.expect("monitorready")
 
         digests = (look(node, rank.pid, incident) for incident in range(50, 99))
         assert any(digest.get("helper") == ANSWERED for digest in digests)

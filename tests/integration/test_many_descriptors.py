@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.base.processes import child, leftovers, proc
+from holdfast.base.processes import child, proc, reaper
 from holdfast.node.processes.output import OutputPump, Stream
 
 SELECT_MAX = 1024
@@ -64,7 +64,7 @@ def test_deaths_are_awaited() -> None:
     pid = child.spawn(["/bin/sleep", "1000"], {}, {})
     found = {pid: proc.identity(pid)}
 
-    assert leftovers.end_all(30.0, lambda: found, lambda: None) == []
+    assert reaper.end_all(30.0, lambda: found, lambda: None) == []
     os.waitpid(pid, 0)
 
 
@@ -76,7 +76,7 @@ def test_a_launcher_has_all_descriptors_it_may_have_and_its_ranks_the_usual_limi
     source = """
 import os, resource, sys
 from holdfast.base.processes import child
-from holdfast.base.processes.inheritance import raise_descriptor_limit
+from holdfast.base.processes.process_defaults import raise_descriptor_limit
 
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))

@@ -25,7 +25,7 @@ from holdfast.node.processes.controlled_process import ControlledProcess, start_
 from holdfast.page.lease import Lease
 from holdfast.page.page import create_page, map_page
 from holdfast.page.pure import page as layout
-from holdfast.watch.pure.monitor_messages import Configure
+from holdfast.watch.pure.monitor_messages import ConfigureMonitor
 from tests.real.harness import marked
 from tests.waiting import BOUND_S, until
 
@@ -112,7 +112,7 @@ class Node:
         """Start the monitor, or its successor."""
         if self.monitor is not None:
             self.monitor.control.close()
-        self.monitor = start_monitor(self.listener.fileno(), Configure(**self.config))
+        self.monitor = start_monitor(self.listener.fileno(), ConfigureMonitor(**self.config))
         self.decoder = Decoder()
         self.seen.clear()
 
@@ -181,7 +181,7 @@ class Node:
         deadline = time.monotonic() + BOUND_S
         while True:
             for message in self.seen:
-                if message["op"] == "log" and fragment in message["text"]:
+                if message["op"] == "monitorlog" and fragment in message["text"]:
                     return message["text"]
             assert time.monotonic() < deadline, f"no {fragment!r} in {self.seen}"
             self.read(1.0)
@@ -239,7 +239,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Node]]:
         node = Node(tmp_path, **config)
         nodes.append(node)
         node.begin_cycle()
-        node.expect("ready")
+        node.expect("monitorready")
         return node
 
     yield start
@@ -269,8 +269,8 @@ def test_a_silent_rank_is_explained_and_then_killed(start: Callable[..., Node]) 
     assert (overdue["rank"], overdue["local_rank"], overdue["learned"]) == (3, 0, False)
     assert overdue["at"] < overdue["detected_at"]
     assert overdue["age_s"] > 0.2
-    order = [op for op in node.ops() if op in ("hello", "overdue", "evidence", "signalled")]
-    assert order == ["hello", "overdue", "evidence", "signalled"]
+    order = [op for op in node.ops() if op in ("rankconnected", "overdue", "evidence", "signalled")]
+    assert order == ["rankconnected", "overdue", "evidence", "signalled"]
     evidence = node.expect("evidence")
     assert evidence["why_not"] is None
     assert "stuck_in_a_function_with_a_name" in Path(evidence["stacks"]).read_text()
@@ -385,7 +385,7 @@ def test_a_signal_to_all_processes_of_a_job_does_not_end_a_monitor_that_starts(
         os.kill(node.monitor.pid, signum)
 
         node.begin_cycle()
-        node.expect("ready")
+        node.expect("monitorready")
         os.kill(node.monitor.pid, signum)
         assert node.armed("initial=600.0").do("1 + 1") == 2
     finally:
@@ -403,7 +403,7 @@ def test_a_rank_that_ignores_the_signal_is_killed_after_its_grace(
     rank.begin("arm(initial=0.1)")
 
     assert rank.exit_code() == -SIGKILL
-    node.expect("bye")
+    node.expect("rankleft")
     sent = [(m["signal"], m["why"]) for m in node.seen if m["op"] == "signalled"]
     assert sent == [(SIGTERM, "hung"), (SIGKILL, "grace over")]
     assert "SIGKILL follows in 0.3 s" in node.log("is hung")
@@ -435,7 +435,7 @@ def test_a_rank_that_disarms_in_its_grace_is_let_go(start: Callable[..., Node]) 
     rank.do("arm(initial=0.1)")
     node.expect("signalled")
     until(lambda: rank.do("words[page.ARMED_AT]") == 0.0)
-    assert rank.do("call(op='bye')['op']") == "ok"
+    assert rank.do("call(op='leavemonitor')['op']") == "ok"
 
     node.log("no SIGKILL follows")
     rank.do("arm(initial=3600.0)")
@@ -447,7 +447,7 @@ def test_none_is_no_limit(start: Callable[..., Node]) -> None:
     node = start()
     rank = node.armed("sections={'step': INF}")
     rank.do("words.__setitem__(page.slot(0), now() - 1e5)")
-    node.expect("hello")
+    node.expect("rankconnected")
     sleeps = settled_sleeps(node)
 
     burn(0.5)
@@ -520,7 +520,7 @@ def test_a_rank_resumes_with_the_successor(start: Callable[..., Node]) -> None:
     assert rank.do(f"connect({rank.path!r}, resume=True)") is None
     assert rank.do("welcome['cfg']['rank_section_timeouts']") == {"step": 5.0}
     assert rank.do("store_limits(initial=0.1)") is None
-    rank.begin("call(op='limits', heartbeat=dict(initial=0.1, subsequent=None))")
+    rank.begin("call(op='timeoutsinforce', heartbeat=dict(initial=0.1, subsequent=None))")
     assert rank.exit_code() == -SIGKILL
 
 
@@ -575,7 +575,7 @@ def test_a_stopped_monitor_does_not_disturb_its_rank_and_learns_its_limits_later
         else:
             os.kill(stopped, signal.SIGCONT)
         if fate == "its rank leaves":
-            node.expect("bye", pid=rank.pid)
+            node.expect("rankleft", pid=rank.pid)
             assert rank.poll() is None
         else:
             assert rank.wait(BOUND_S) == -SIGKILL
@@ -646,9 +646,11 @@ def test_a_rank_that_hangs_on_its_way_out_is_ended_with_evidence(
     assert re.search(r"Its process has run on for \d", text)
     assert "To allow longer: --ft-exit-timeout 2" in text
     node.expect("closed")  # said when the monitor has seen the end, too
-    order = [op for op in node.ops() if op in ("bye", "overdue", "evidence", "signalled", "closed")]
-    byes = order.count("bye")
-    assert order == ["bye"] * byes + ["overdue", "evidence", "signalled", "closed"]
+    order = [
+        op for op in node.ops() if op in ("rankleft", "overdue", "evidence", "signalled", "closed")
+    ]
+    byes = order.count("rankleft")
+    assert order == ["rankleft"] * byes + ["overdue", "evidence", "signalled", "closed"]
 
 
 def test_a_successor_knows_since_when_a_rank_has_left(start: Callable[..., Node]) -> None:
@@ -657,7 +659,7 @@ def test_a_successor_knows_since_when_a_rank_has_left(start: Callable[..., Node]
     with rank_with_client(node, LEAVING_RANK + LEAVE + "hang_on_the_way_out()") as rank:
         assert rank.stdout is not None
         assert rank.stdout.readline() == "out\n"
-        node.expect("bye")
+        node.expect("rankleft")
         os.kill(node.monitor.pid, SIGKILL)
         node.wait_for_end()
         node.start()
@@ -714,11 +716,11 @@ def test_a_page_of_a_recycled_pid_is_not_adopted(start: Callable[..., Node]) -> 
     node.wait_for_end()
     node.start()
     node.begin_cycle(fresh=False)
-    node.expect("ready")
+    node.expect("monitorready")
     rank.do(f"connect({rank.path!r}, rank=5)")
 
-    assert node.expect("hello")["rank"] == 5
-    assert not [m for m in node.seen if m["op"] == "log"]
+    assert node.expect("rankconnected")["rank"] == 5
+    assert not [m for m in node.seen if m["op"] == "monitorlog"]
     assert rank.process.poll() is None
 
 
@@ -802,7 +804,7 @@ def test_garbage_ends_its_own_connection_only(start: Callable[..., Node], garbag
     """S-1: and the rank beside it stays watched."""
     node = start()
     rank = node.late("initial=1.0")
-    node.expect("armed")
+    node.expect("watchbegan")
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.settimeout(BOUND_S)
         stranger.connect(node.path)
@@ -817,8 +819,8 @@ def test_garbage_ends_its_own_connection_only(start: Callable[..., Node], garbag
 @pytest.mark.parametrize(
     "message",
     [
-        {"op": "limits", "heartbeat": {"initial": "soon"}},
-        {"op": "limits", "section": {"section": 3, "out_of_section": None}},
+        {"op": "timeoutsinforce", "heartbeat": {"initial": "soon"}},
+        {"op": "timeoutsinforce", "section": {"section": 3, "out_of_section": None}},
         {"op": "hello", "rank": {}},
     ],
 )
@@ -876,7 +878,7 @@ def test_a_rank_that_hangs_before_it_is_armed_is_ended_once_it_is_awaited(
     rank = node.rank()
     if calls:
         rank.join()
-        node.expect("hello")
+        node.expect("rankconnected")
     node.tell(op="await", cycle=0, rank=3, pid=rank.pid, since=time.monotonic())
 
     assert rank.exit_code() == -SIGKILL
@@ -912,7 +914,7 @@ def test_a_rank_that_is_not_awaited_any_more_is_not_ended(
     rank = node.armed("initial=60.0") if how in ("armed", "left") else node.rank()
     if how == "left":
         rank.do("words.__setitem__(page.ARMED_AT, 0.0)")
-        assert rank.do("call(op='bye')")["op"] == "ok"
+        assert rank.do("call(op='leavemonitor')")["op"] == "ok"
     if how == "gone":
         rank.process.kill()
         rank.process.wait()
@@ -933,17 +935,17 @@ def test_a_second_rank_waits_until_the_first_has_left(start: Callable[..., Node]
     """One rank at a time; and the second gets a page that the first cannot write to."""
     node = start()
     first = node.armed("initial=60.0")
-    node.expect("hello", rank=3)
+    node.expect("rankconnected", rank=3)
     second = node.rank()
     sleeps = settled_sleeps(node)
     second.begin(f"connect({second.path!r}, rank=4)")
     until(lambda: node.status("voluntary_ctxt_switches") > sleeps)
-    assert "hello" not in node.ops()[node.ops().index("hello") + 1 :]
+    assert "rankconnected" not in node.ops()[node.ops().index("rankconnected") + 1 :]
 
     first.do("connection.close()")
 
     assert second.answer() is None
-    node.expect("hello", rank=4)
+    node.expect("rankconnected", rank=4)
     second.begin("arm(initial=0.3)")
     first.do("words.__setitem__(page.HEARTBEAT_AT, now())")
     assert second.exit_code() == -SIGKILL
@@ -957,11 +959,11 @@ def test_a_dead_rank_is_not_reported_as_hung(start: Callable[..., Node]) -> None
     rank.join()
     # By itself: on a busy machine it would be hung before this process gets round to it.
     rank.begin("arm(initial=2.0); os.kill(os.getpid(), signal.SIGKILL)")
-    node.expect("bye", pid=rank.pid)
+    node.expect("rankleft", pid=rank.pid)
     successor = node.late("initial=2.5")
 
     assert successor.exit_code() == -SIGKILL
-    node.expect("bye", pid=successor.pid)
+    node.expect("rankleft", pid=successor.pid)
     assert {m["pid"] for m in node.seen if m["op"] == "overdue"} == {successor.pid}
 
 
@@ -983,7 +985,7 @@ def test_a_new_cycle_forgets_the_old_rank(start: Callable[..., Node]) -> None:
     node = start()
     old = node.armed("initial=60.0, sections={'step': 9.0}")
     assert old.do(
-        "call(op='limits', section=dict(section={'step': 9.0}, out_of_section=7.0, "
+        "call(op='timeoutsinforce', section=dict(section={'step': 9.0}, out_of_section=7.0, "
         "learned=['step'], out_of_section_learned=False))"
     ) == {"op": "ok", "raised": {"heartbeat": None, "section": {}, "out_of_section": None}}
     assert "9.0" in node.log("Updated section timeouts")
@@ -1019,8 +1021,8 @@ def test_cycles_that_are_over_before_the_monitor_runs_are_passed_over(
 
     node.armed("")
 
-    node.expect("hello")
-    assert [m for m in node.seen if m["op"] == "log" and m["level"] == "error"] == []
+    node.expect("rankconnected")
+    assert [m for m in node.seen if m["op"] == "monitorlog" and m["level"] == "error"] == []
 
 
 def test_a_learned_limit_that_tripped_is_raised(start: Callable[..., Node]) -> None:
@@ -1031,7 +1033,7 @@ def test_a_learned_limit_that_tripped_is_raised(start: Callable[..., Node]) -> N
     rank.join()
 
     assert rank.do(
-        "call(op='limits', heartbeat=dict(initial=1.0, subsequent=2.0, learned=True), "
+        "call(op='timeoutsinforce', heartbeat=dict(initial=1.0, subsequent=2.0, learned=True), "
         "section=dict(section={'step': 3.0}, out_of_section=None, learned=['step']))['raised']"
     ) == {"heartbeat": None, "section": {"step": 8.0}, "out_of_section": None}
 
@@ -1042,7 +1044,8 @@ def test_a_learned_limit_that_tripped_is_raised(start: Callable[..., Node]) -> N
     again = node.rank()
     again.join()
     raised = again.do(
-        "call(op='limits', heartbeat=dict(initial=0.2, subsequent=2.0, learned=True))['raised']"
+        "call(op='timeoutsinforce', "
+        "heartbeat=dict(initial=0.2, subsequent=2.0, learned=True))['raised']"
     )
     beats = raised["heartbeat"]
     assert (beats["initial"], beats["subsequent"]) == (0.4, 2.0)
@@ -1071,7 +1074,7 @@ def test_leaving_with_open_sections_is_pointed_out(start: Callable[..., Node]) -
     rank.do(f"connect({rank.path!r}, rank=0)")
     rank.do("arm(sections={'step': 60.0})")
     rank.do("words.__setitem__(page.slot(0), now())")
-    rank.do("call(op='bye')")
+    rank.do("call(op='leavemonitor')")
 
     assert "end_all_sections()" in node.log("sections ['step'] are open")
 
@@ -1085,11 +1088,11 @@ def test_a_section_whose_name_is_not_utf8_does_not_save_its_rank(
     rank.begin("words.__setitem__(page.slot(0), now())")
 
     assert rank.exit_code() == -SIGKILL
-    node.expect("bye", pid=rank.pid)
+    node.expect("rankleft", pid=rank.pid)
     record, text = node.incident()
     assert record["name"] == "st\udcffep"
     assert "Section 'st\\udcffep' has been open" in text
-    assert not [m for m in node.seen if m["op"] == "log" and m["level"] == "error"]
+    assert not [m for m in node.seen if m["op"] == "monitorlog" and m["level"] == "error"]
 
 
 def test_nobody_is_kept_alive_by_a_full_disk(start: Callable[..., Node], tmp_path: Path) -> None:
@@ -1110,7 +1113,8 @@ def test_a_launcher_that_does_not_read_holds_up_nothing(start: Callable[..., Nod
         rank = node.armed("initial=60.0")
         name = "x" * 400_000
         rank.begin(
-            f"call(op='limits', section=dict(section={{{name!r}: 1.0}}, out_of_section=None))"
+            f"call(op='timeoutsinforce', "
+            f"section=dict(section={{{name!r}: 1.0}}, out_of_section=None))"
         )
         assert rank.answer()["op"] == "ok", number
         rank.do("connection.close()")
@@ -1129,7 +1133,7 @@ def test_a_monitor_is_small_and_its_modules_are_few(start: Callable[..., Node]) 
     code = (
         "import sys; sys.path.append(sys.argv[1]);"
         "import holdfast.watch.monitor.monitor_main;"
-        "import holdfast.watch.monitor.incident_case; print(' '.join(sys.modules))"
+        "import holdfast.watch.monitor.hang_response; print(' '.join(sys.modules))"
     )
     modules = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code, str(root)],
@@ -1168,7 +1172,7 @@ def test_ranks_that_come_and_go_leave_no_descriptors(start: Callable[..., Node])
             rank = node.armed("initial=60.0")
             rank.process.kill()
         rank.process.wait(BOUND_S)
-        node.expect("bye", pid=rank.pid)
+        node.expect("rankleft", pid=rank.pid)
         counts.append(descriptors())
 
     # The first verdict opens the events file, for good. What a rank had is closed after its bye.

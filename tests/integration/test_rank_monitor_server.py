@@ -15,7 +15,7 @@ from holdfast.base.processes.proc import process_state
 from holdfast.fault_tolerance import FaultToleranceConfig, RankMonitorServer, rank_monitor_server
 from holdfast.fault_tolerance.rank_monitor_server import RankMonitorProcess
 from holdfast.node.processes.controlled_process import ControlledProcess
-from holdfast.watch.pure.monitor_messages import Configure
+from holdfast.watch.pure.monitor_messages import ConfigureMonitor
 from tests.waiting import BOUND_S, until
 
 RANK = """
@@ -107,7 +107,7 @@ def test_its_rank_gets_the_configured_signal_and_no_other(
     """As documented; a rank that saves its work may take longer than any grace of ours."""
     told = []
 
-    def start_monitor(_listener: int, config: Configure, _env: object) -> ControlledProcess:
+    def start_monitor(_listener: int, config: ConfigureMonitor, _env: object) -> ControlledProcess:
         told.append(config)
         raise OSError("enough")
 

@@ -19,11 +19,13 @@ from typing import Any
 import pytest
 
 from holdfast.base import wait_for
-from holdfast.base.processes import child, idle_priority, oom_score
+from holdfast.base.processes import child, idle_priority, oom_score, start_hook
 from holdfast.net.pure.frames import Decoder
 from holdfast.standby import standbys
-from holdfast.standby.standby_process import KeepsScore, StandbyProcess, park
+from holdfast.standby.standby_process import OomScoreRefusedError, StandbyProcess, begin, park
+from holdfast.watch.rank.auto_start import StartHook
 from tests.real.harness import kill, marked
+from tests.waiting import until
 
 BOUND_S = 60.0
 
@@ -226,7 +228,7 @@ class Ranks:
             data = process.control.recv(1 << 16)
             assert data, "it left without a word"
             if messages := decoder.feed(data):
-                if messages[0]["op"] == "ready" and idle_priority.can_return():
+                if messages[0]["op"] == "parkedready" and idle_priority.can_return():
                     idle_priority.restore(process.pid)
                 return messages[0]
 
@@ -246,7 +248,7 @@ class Ranks:
         **cycle: str,
     ) -> Ended:
         process = self.park(*arguments, preload=preload, follow=follow)
-        assert self.said(process)["op"] == "ready"
+        assert self.said(process)["op"] == "parkedready"
         return self.go_on(process, **cycle)
 
     def go_on(self, process: StandbyProcess, stdin: bytes | None = None, **cycle: str) -> Ended:
@@ -595,7 +597,7 @@ def test_a_library_that_does_more_than_define_things_is_not_imported_ahead(
 
     said = ranks.said(process)
 
-    assert said["op"] == "unfit"
+    assert said["op"] == "parkedunfit"
     assert reason in said["reason"]
     assert has_ended(process.pid)
     for pid in marked(ranks.job):
@@ -630,7 +632,7 @@ def test_a_library_may_read_what_a_cycle_seldom_changes(ranks: Ranks) -> None:
 
     said = ranks.said(process)
 
-    assert (said["op"], said["assumed"]) == ("ready", {"RANK": "3"})
+    assert (said["op"], said["assumed"]) == ("parkedready", {"RANK": "3"})
     assert ranks.go_on(process) == ranks.plain(script)
 
 
@@ -643,7 +645,7 @@ def test_it_reads_what_a_plain_start_would(ranks: Ranks) -> None:
         "print(input(), sys.stdin.readline(), os.read(0, 9), sys.stdin.write_through)\n",
     )
     process = ranks.park(script)
-    assert ranks.said(process)["op"] == "ready"
+    assert ranks.said(process)["op"] == "parkedready"
     assert str(Path(f"/proc/{process.pid}/fd/0").readlink()) == os.devnull
 
     warm = ranks.go_on(process, stdin=b"one\r\ntwo\n")
@@ -757,7 +759,7 @@ print("lib1.late" in sys.modules)
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("NOT_READ_BY_IT", "ready"),
+        ("NOT_READ_BY_IT", "parkedready"),
         ("SPEED", "the script may set SPEED before lib1.late reads it"),
     ],
 )
@@ -774,7 +776,7 @@ def test_a_module_that_a_library_imports_by_itself_later(
 
     answer = ranks.said(process)
     assert answer.get("reason", answer["op"]) == said
-    if said == "ready":
+    if said == "parkedready":
         assert ranks.go_on(process).stdout == "True\n"
     else:
         assert answer["module"] == "lib1.late"
@@ -793,7 +795,7 @@ def test_a_library_that_changed_meanwhile_is_imported_anew(ranks: Ranks) -> None
     library = ranks.library("lib1", "version = 1")
     script = ranks.write("script.py", "import lib1\nprint(lib1.version)\n")
     process = ranks.park(script, preload=(library,))
-    assert ranks.said(process)["op"] == "ready"
+    assert ranks.said(process)["op"] == "parkedready"
 
     ranks.library("lib1", "version = 22")
 
@@ -809,7 +811,7 @@ def test_libraries_from_the_future_are_imported_ahead(ranks: Ranks) -> None:
 
     process = ranks.park(ranks.write("script.py", ""), preload=(library,))
 
-    assert ranks.said(process)["op"] == "ready"
+    assert ranks.said(process)["op"] == "parkedready"
 
 
 def test_a_module_that_hides_one_of_the_standard_library_is_found(ranks: Ranks) -> None:
@@ -933,6 +935,36 @@ def test_a_dead_or_stopped_process_does_not_go_on(ranks: Ranks, signum: int) -> 
     assert not process.go_on({}, [1, 2])
 
 
+def test_a_held_process_begins_its_script_when_it_is_let(ranks: Ranks, tmp_path: Path) -> None:
+    """All ranks of a node do at once what comes before; rank 0's script begins first."""
+    begun = tmp_path / "begun"
+    process = ranks.park(ranks.write("script.py", f"open({str(begun)!r}, 'w')"))
+    ranks.said(process)
+    with ranks._outputs() as (out, err):
+        assert process.go_on({**ranks.env, **ranks.cycle}, [out, err], is_held=True)
+        comm = Path(f"/proc/{process.pid}/comm")
+        until(lambda: comm.read_text() != "holdfast-parked\n", "it goes on")
+        assert not begun.exists()
+
+        begin(process.control)
+
+        assert ranks._end(process.pid).exit_code == 0
+    assert begun.exists()
+
+
+def test_a_held_process_never_begins_where_its_launcher_ends(ranks: Ranks, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    process = ranks.park(ranks.write("script.py", f"open({str(begun)!r}, 'w')"))
+    ranks.said(process)
+    with ranks._outputs() as (out, err):
+        assert process.go_on({**ranks.env, **ranks.cycle}, [out, err], is_held=True)
+
+        process.control.close()
+
+        ranks._end(process.pid)
+    assert not begun.exists()
+
+
 def test_a_sitecustomize_of_the_users_is_run_as_ever(ranks: Ranks) -> None:
     """Ours stands in front of it only for a moment."""
     ranks.library("sitecustomize", "import builtins\nbuiltins.hello = 'from sitecustomize'\n")
@@ -942,6 +974,35 @@ def test_a_sitecustomize_of_the_users_is_run_as_ever(ranks: Ranks) -> None:
 
     assert warm == ranks.plain(script)
     assert "from sitecustomize" in warm.stdout
+
+
+def test_first_lines_faults_and_the_users_sitecustomize_run_in_one_start(ranks: Ranks) -> None:
+    """One hook runs them all, in a parked process as in a plain start."""
+    library = ranks.library("lib1", LIBRARY)
+    ranks.library("sitecustomize", "import os\npath = os.environ['PYTHONPATH']\n")
+    script = ranks.write(
+        "script.py",
+        """
+        import lib1, os, sitecustomize, sys
+        print(sitecustomize.path, os.environ["PYTHONPATH"], "HOLDFAST_AUTO" in os.environ, sys.path)
+        print("_holdfast_start" in sys.modules, [type(each).__name__ for each in sys.meta_path])
+        """,
+    )
+    env = {**ranks.env, "HOLDFAST_CHAOS": str(ranks.folder), "HOLDFAST_INJECT": "sleep@0:7"}
+    env["PYTHONPATH"] = f"{start_hook.FOLDER}:{ranks.libraries}"
+    of_start = StartHook(counts_steps=True, exception_grace_s=2.0).added_to(env)
+
+    ranks.env = of_start
+    process = ranks.park(script, preload=(library,))
+    assert ranks.said(process)["op"] == "parkedready"
+    ranks.env = env
+    warm = ranks.go_on(process)
+    ranks.env = of_start
+
+    assert warm == ranks.plain(script)
+    assert warm.stdout.startswith(f"{env['PYTHONPATH']} {env['PYTHONPATH']} False")
+    assert "True ['_PlanFinder', '_AfterImport', " in warm.stdout
+    assert not ranks.note.exists(), "it was warm"
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
@@ -985,7 +1046,7 @@ def test_a_sitecustomize_that_depends_on_its_rank_is_left_to_plain_starts(
 
     said = ranks.said(process)
 
-    assert said["op"] == "unfit"
+    assert said["op"] == "parkedunfit"
     assert reason in said["reason"]
     if reason.startswith("reads"):
         assert not path.exists()
@@ -1042,7 +1103,7 @@ def test_a_finder_of_a_sitecustomize_is_not_asked_for_the_rank(ranks: Ranks) -> 
 @pytest.mark.parametrize(
     ("line", "answer"),
     [
-        ("import os; os.environ.get('NO_SUCH') and print('never')", "ready"),
+        ("import os; os.environ.get('NO_SUCH') and print('never')", "parkedready"),
         ("import os; folder = os.environ.get('RANK', '0')", "reads RANK"),
         ("import os; os.environ['TMPDIR'] = '/scratch/0'", "changes TMPDIR"),
         ("import of_a_cluster", "reads MASTER_PORT"),
@@ -1073,7 +1134,7 @@ def test_a_process_is_the_first_victim_until_it_is_the_rank(ranks: Ranks) -> Non
     usual = oom_score.adjustment()
     process = ranks.park(script)
     assert oom_score.adjustment(process.pid) == oom_score.FIRST_VICTIM
-    assert ranks.said(process)["op"] == "ready"
+    assert ranks.said(process)["op"] == "parkedready"
 
     assert oom_score.adjustment(process.pid) == oom_score.FIRST_VICTIM
     assert ranks.go_on(process).stdout == f"{usual}\n\n"
@@ -1092,7 +1153,7 @@ def test_a_process_that_could_not_get_its_score_back_is_not_parked(
 
     monkeypatch.setattr(oom_score, "set_adjustment", refuse)
 
-    with pytest.raises(KeepsScore, match="Permission denied") as caught:
+    with pytest.raises(OomScoreRefusedError, match="Permission denied") as caught:
         ranks.park(ranks.write("script.py", ""))
 
     os.kill(caught.value.pid, signal.SIGKILL)

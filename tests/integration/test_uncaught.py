@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.net.loop import Loop
 from holdfast.node.control_endpoint import ControlEndpoint
+from holdfast.watch.pure.rank_messages import ExitsNow, Uncaught
 from holdfast.watch.rank.auto_start import StartHook
 from tests.waiting import BOUND_S
 
@@ -34,19 +35,19 @@ class Launcher:
         self.pid = 0
         path = str(folder / "launcher.socket")
         nothing = lambda *_: None  # noqa: E731
-        self.endpoint = ControlEndpoint(path, loop, nothing, nothing, nothing, nothing, self)
+        self.endpoint = ControlEndpoint(path, loop, nothing, nothing, self.on_exception)
         self.socket = path
 
-    def uncaught(self, pid: int, traceback: str) -> bool:
-        self.said.append("raised")
-        self.tracebacks.append(traceback)
+    def on_exception(self, pid: int, message: Uncaught | ExitsNow | None) -> bool:
+        match message:
+            case Uncaught(traceback):
+                self.said.append("raised")
+                self.tracebacks.append(traceback)
+            case ExitsNow():
+                self.said.append("exits now")
+            case None:
+                self.said.append("goes on")
         return pid == self.pid
-
-    def exits_now(self, _pid: int) -> None:
-        self.said.append("exits now")
-
-    def goes_on(self, _pid: int) -> None:
-        self.said.append("goes on")
 
     def run(self, script: str, *, grace_s: float = 60.0, hook: bool = True) -> tuple[int, str, str]:
         """Exit code, stdout and stderr of ``script``, as a rank or in plain Python."""
@@ -67,7 +68,7 @@ class Launcher:
                 break
         else:
             process.kill()
-        self.endpoint.hear_out()
+        self.endpoint.drain()
         out, err = process.communicate()
         return process.returncode, out, err
 

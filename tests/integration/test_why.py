@@ -17,7 +17,7 @@ from holdfast.evidence.pure import evidence as e
 from holdfast.evidence.pure.evidence import RankDigest, Verdict
 from holdfast.evidence.pure.verdict import judge
 from holdfast.net.port import ReservedPort
-from holdfast.watch.pure.monitor_messages import TO_LAUNCHER, Looked
+from holdfast.watch.pure.monitor_messages import TO_LAUNCHER, EvidenceCollected
 from tests.integration.test_monitor_process import BOUND_S, Node
 from tests.waiting import until
 
@@ -109,12 +109,17 @@ class Training:
         """Ask all monitors, and judge what they show."""
         self.incident += 1
         digests: dict[int, RankDigest] = {}
-        about = {"op": "looknow", "incident": self.incident, "cycle": cycle, "within_s": 5.0}
+        about = {
+            "op": "collectevidence",
+            "incident": self.incident,
+            "cycle": cycle,
+            "within_s": 5.0,
+        }
         for rank, node in enumerate(self.nodes):
             node.tell(**about, rank=rank, pid=pids[rank])
         for rank, node in enumerate(self.nodes):
-            looked = decode(TO_LAUNCHER, node.expect("looked", incident=self.incident))
-            assert isinstance(looked, Looked)
+            looked = decode(TO_LAUNCHER, node.expect("evidencecollected", incident=self.incident))
+            assert isinstance(looked, EvidenceCollected)
             digests[rank] = looked.digest
         return judge(digests, {})
 

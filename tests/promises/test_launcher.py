@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import nvidia_resiliency_ext
-from holdfast.page.pure.clocks import Limits, Snapshot
+from holdfast.page.pure.clocks import Snapshot, Timeouts
 from holdfast.watch.pure.hang import overdue
 from nvidia_resiliency_ext.fault_tolerance.launcher import parse_args, parse_min_max_nnodes
 from nvidia_resiliency_ext.fault_tolerance.utils import get_infrastructure_rank
@@ -98,36 +98,36 @@ IN_A_AND_B = Snapshot(armed_at=0.0, sections={"a": 10.0, "b": 90.0})
     "shown, limits, now, hung",
     {
         "Before the first heartbeat, the initial timeout runs from init": (
-            *(SILENT, Limits(initial=20.0, subsequent=1.0), 20.5, True),
+            *(SILENT, Timeouts(initial=20.0, subsequent=1.0), 20.5, True),
         ),
         "... and only strictly above it a rank is hung": (
-            *(SILENT, Limits(initial=20.0), 20.0, False),
+            *(SILENT, Timeouts(initial=20.0), 20.0, False),
         ),
         "After it, the timeout runs from the last heartbeat": (
-            *(BEATING, Limits(initial=20.0, subsequent=10.0), 59.0, False),
+            *(BEATING, Timeouts(initial=20.0, subsequent=10.0), 59.0, False),
         ),
-        "... and then the rank is hung": (BEATING, Limits(subsequent=10.0), 60.5, True),
+        "... and then the rank is hung": (BEATING, Timeouts(subsequent=10.0), 60.5, True),
         "Sections do not feed the heartbeat clock": (
-            *(IN_A_AND_B, Limits(initial=20.0, sections={"a": None, "b": None}), 91.0, True),
+            *(IN_A_AND_B, Timeouts(initial=20.0, sections={"a": None, "b": None}), 91.0, True),
         ),
         "Heartbeats do not feed the clocks of sections": (
-            *(BEATING, Limits(out_of_section=40.0), 51.0, True),
+            *(BEATING, Timeouts(out_of_section=40.0), 51.0, True),
         ),
         "Each open section is timed from its own opening": (
-            *(IN_A_AND_B, Limits(sections={"a": 100.0, "b": 5.0}), 94.0, False),
+            *(IN_A_AND_B, Timeouts(sections={"a": 100.0, "b": 5.0}), 94.0, False),
         ),
         "Any single one of them above its timeout is enough": (
-            *(IN_A_AND_B, Limits(sections={"a": 50.0, "b": 50.0}), 91.0, True),
+            *(IN_A_AND_B, Timeouts(sections={"a": 50.0, "b": 50.0}), 91.0, True),
         ),
         "The time outside sections runs from init where none was opened": (
-            *(SILENT, Limits(out_of_section=10.0), 10.5, True),
+            *(SILENT, Timeouts(out_of_section=10.0), 10.5, True),
         ),
-        "... and not while one is open": (IN_A, Limits(out_of_section=10.0), 1000.0, False),
-        "No timeout never runs out": (IN_A, Limits(sections={"a": None}), 1e9, False),
-        "A section without configuration is not timed": (IN_A, Limits(), 1e9, False),
+        "... and not while one is open": (IN_A, Timeouts(out_of_section=10.0), 1000.0, False),
+        "No timeout never runs out": (IN_A, Timeouts(sections={"a": None}), 1e9, False),
+        "A section without configuration is not timed": (IN_A, Timeouts(), 1e9, False),
     },
 )
-def test_hung(shown: Snapshot, limits: Limits, now: float, hung: bool) -> None:
+def test_hung(shown: Snapshot, limits: Timeouts, now: float, hung: bool) -> None:
     assert (overdue(shown, limits, now) is not None) is hung
 
 

@@ -222,8 +222,8 @@ def test_a_job_ends_for_all_when_etcd_stays_away(ft: Launcher, etcd: Etcd, how: 
 
 def test_a_wait_reads_its_own_key_alone_and_misses_nothing(etcd: Etcd) -> None:
     """However much else is written meanwhile, and whatever the job's name looks like."""
-    from holdfast.job.store.job_threads import OtherBackend
     from holdfast.job.store.other_backends import open_backend
+    from holdfast.job.store.store_address import OtherBackend
 
     run_id = "größe 1/2?~>"
     connect = open_backend(OtherBackend("etcd", f"127.0.0.1:{etcd.port}", 1, 2, None, {}), run_id)

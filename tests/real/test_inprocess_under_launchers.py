@@ -127,7 +127,7 @@ HUNG = """
 import os, select, signal, socket
 from holdfast.base.pure import codec
 from holdfast.evidence.pure.evidence import RankDigest
-from holdfast.inplace.pure.in_place import EndsHungRank
+from holdfast.inplace.pure.job_calls import EndsHungRank
 from holdfast.net.pure.frames import encode
 
 seen = RankDigest(0, "n", state="T")

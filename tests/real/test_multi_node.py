@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.base.processes import proc
 from holdfast.job.pure.sealed import Sealer
-from holdfast.net.address import is_our_address
+from holdfast.net.address import is_own_address
 from tests.real.harness import Job, kill
 from tests.real.nodes import (
     ASKS,
@@ -73,7 +73,7 @@ def lose(job: Job) -> None:
 
 def test_a_rank_that_dies_on_one_node_restarts_all_and_they_talk_again(nodes: Nodes) -> None:
     """New master, same ranks, a gloo group that works; over IPv6, where this host has it."""
-    has_ipv6 = is_our_address("::1")
+    has_ipv6 = is_own_address("::1")
     nodes.host = "[::1]" if has_ipv6 else nodes.host
     a, b = (nodes.add(REDUCES, "2") for _ in range(2))
     before = in_cycle(0, a, b)
@@ -297,6 +297,8 @@ def test_the_ranks_of_a_launcher_that_is_stopped_end_before_others_have_their_pl
     nodes.silence_s = SHORT_SILENCE_S
     a, b = (nodes.add(WORKS, "1:2", monitors=True) for _ in range(2))
     _, stopped = in_cycle(0, a, b)
+    # In the first cycle monitors start after the ranks, which have more to do; then this is said.
+    until(lambda: b.said("cycle 0: started"), "its monitors have been started")
 
     b.signal(signal.SIGSTOP)
     in_cycle(1, a)

@@ -17,14 +17,14 @@ import pytest
 
 from holdfast.health import node_service
 from holdfast.health.node_service import ask
-from holdfast.health.pure.health import Finding, Verdict
+from holdfast.health.pure.health import Finding, Fitness
 from tests.processes import is_alive
 from tests.real.health_services import HealthService, NoGrpc
 from tests.waiting import BOUND_S, until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "health_service.py"
 SHORT_S = 0.5
-HEALTHY, UNHEALTHY, UNKNOWN = Verdict.HEALTHY, Verdict.UNHEALTHY, Verdict.UNKNOWN
+HEALTHY, UNHEALTHY, UNKNOWN = Fitness.HEALTHY, Fitness.UNHEALTHY, Fitness.UNKNOWN
 Speak = Callable[[socket.socket, threading.Event], None]
 
 
@@ -70,7 +70,7 @@ def service(tmp_path: Path) -> Iterator[HealthService]:
     ],
 )
 def test_an_answer_counts_as_it_is_meant(
-    service: HealthService, answer: Any, verdict: Verdict, text: str
+    service: HealthService, answer: Any, verdict: Fitness, text: str
 ) -> None:
     service.answer = lambda: answer
     found = only(ask(str(service.path), deadline_s=BOUND_S))
@@ -92,7 +92,7 @@ def test_an_answer_counts_as_it_is_meant(
     ],
 )
 def test_a_call_that_a_service_ends_with_a_status(
-    service: HealthService, code: grpc.StatusCode, verdict: Verdict
+    service: HealthService, code: grpc.StatusCode, verdict: Fitness
 ) -> None:
     """What is about the connection says nothing about the host."""
     service.abort = (code, "two\nlines")
@@ -237,7 +237,7 @@ def test_grpc_writes_nothing_of_its_own(tmp_path: Path) -> None:
         )
     finally:
         other.close()
-    assert (done.stdout, done.stderr) == ("Verdict.UNKNOWN\n", "")
+    assert (done.stdout, done.stderr) == ("Fitness.UNKNOWN\n", "")
 
 
 # ------------------------------------------------------------------ the example

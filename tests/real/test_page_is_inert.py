@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 
 from holdfast.events.run.run_files import read_run
-from holdfast.tools.report.report import tell
+from holdfast.tools.report.report import story_of
 from holdfast.tools.report.report_html import as_html
 from holdfast.tools.view.live import JobView, LiveJob, NodeView, RankView
 from holdfast.tools.view.web import make_app
@@ -86,7 +86,7 @@ def url() -> Iterator[str]:
 def _report(folder: Path, **life: str) -> str:
     """The address of its page."""
     path = folder / "report.html"
-    path.write_text(as_html(tell(read_run([_write(folder / "a", HANG + THEN_WELL, **life)]))))
+    path.write_text(as_html(story_of(read_run([_write(folder / "a", HANG + THEN_WELL, **life)]))))
     return path.as_uri()
 
 

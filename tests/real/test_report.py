@@ -25,7 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdfast.events.run.run_files import read_run
 from holdfast.events.run.run_list import resolve
 from holdfast.net.port import ReservedPort
-from holdfast.tools.report.report import as_json, tell
+from holdfast.tools.report.report import as_json, story_of
 from holdfast.tools.report.report_html import as_html
 from tests.real.counted import NodeCount, count
 from tests.real.faulty_run import CRASHES, HANGS, FaultyRun, Told, plan
@@ -163,7 +163,7 @@ def other_clocks_change_nothing(run: FaultyRun, copy: Path) -> None:
     # Clocks are put together by this: a cycle starts at one instant on all nodes.
     late_s = LATE_S + 2 * max(abs(a - b) for a, b in zip(*starts, strict=True))
     told, other = (
-        as_json(tell(read_run(folders))) for folders in (run.folders, [run.folders[0], copy])
+        as_json(story_of(read_run(folders))) for folders in (run.folders, [run.folders[0], copy])
     )
     assert {(node["clock_ahead_s"], node["clock_set_by_s"]) for node in told["nodes"]} == {(0, 0)}
     (ahead_s, set_by_s) = [
@@ -216,7 +216,8 @@ def the_planned_faults_happened(run: FaultyRun, nodes: list[NodeCount]) -> None:
         kind, _, whose = planned.partition(":")
         here = [node.faults[cycle] for node in nodes if node.faults[cycle].kind != "elsewhere"]
         first = min(here, key=lambda fault: fault.at)
-        assert first.rank == int(whose) or kind in ("both", "skips"), planned
+        blamed = {first.rank, *culprits(nodes, cycle)}
+        assert int(whose) in blamed or kind in ("both", "skips"), planned
         is_hang = first.kind == "hang"
         assert (is_hang, not is_hang) == (kind in HANGS, kind in CRASHES), planned
 
@@ -225,6 +226,12 @@ def first_fault(nodes: list[NodeCount], cycle: int) -> Any:
     """What was noticed first, on any node."""
     found = [node.faults[cycle] for node in nodes if node.faults[cycle].kind != "elsewhere"]
     return min(found, key=lambda fault: fault.at)
+
+
+def culprits(nodes: list[NodeCount], cycle: int) -> set[int]:
+    """Of its incidents. A rank that waits for a hung one may be overdue first, and is none."""
+    written = [data for node in nodes for data in node.incidents.values()]
+    return {rank for data in written if data["cycle"] == cycle for rank in data["culprits"]}
 
 
 def length_of(nodes: list[NodeCount]) -> float:
@@ -424,8 +431,10 @@ def report_agrees(run: FaultyRun, nodes: list[NodeCount]) -> None:
         first = first_fault(nodes, cycle)
         assert failure["detected_s"] == pytest.approx(first.at - began, abs=0.01)
         named = re.match(r"ranks? ((?:\d, )*\d)\b", failure["symptom"])
-        has_failed = (0, 1) if run.faults[cycle].startswith("both") else (first.rank,)
-        assert set(map(int, named[1].split(", "))) & set(has_failed), failure
+        has_failed = {first.rank, *culprits(nodes, cycle)}
+        if run.faults[cycle].startswith("both"):
+            has_failed = {0, 1}
+        assert set(map(int, named[1].split(", "))) & has_failed, failure
         assert ("hung" in failure["symptom"]) == (first.kind == "hang")
         again = max(e["t"] for n in nodes for e in n.of("worker_started", cycle + 1))
         assert failure["ranks_started_after_s"] == pytest.approx(again - first.at, abs=0.01)
@@ -453,7 +462,7 @@ def report_agrees(run: FaultyRun, nodes: list[NodeCount]) -> None:
     assert [int(row) for row in rows] == list(range(len(run.faults) + 1))
     found = re.findall(r"(?:at|\+) +[\d.]+ s   detected   (.*)", text)
     assert len(found) == len(run.faults)
-    page = as_html(tell(read_run(folders)))
+    page = as_html(story_of(read_run(folders)))
     assert len(re.findall("class=[\"']mark[\"']", page)) == len(run.faults)
     assert f">{100 * told['goodput']:.1f} %<" in page
     assert page.count("<tr data-from=") == len(run.faults) + 1
@@ -547,7 +556,7 @@ def test_the_page_opens_in_a_browser(tmp_path: Path) -> None:
     lines = "".join(f"{json.dumps(event)}\n" for event in HANG + THEN_WELL)
     (folder / "events-launcher.jsonl").write_text(lines)
     page = tmp_path / "report.html"
-    page.write_text(as_html(tell(read_run([folder]))))
+    page.write_text(as_html(story_of(read_run([folder]))))
     options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
     browser = ["chromium", *options, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
     done = subprocess.run(
@@ -565,13 +574,13 @@ def test_a_run_is_told_while_it_goes_on_and_when_its_launcher_was_killed(
     until(lambda: job.said("is monitored"), "ranks at work")
     until(lambda: len(job.events("rank_armed")) == 2, "both are written down")
 
-    story = tell(read_run(resolve([str(job.folder / "logs")])))
+    story = story_of(read_run(resolve([str(job.folder / "logs")])))
     assert story.run.state == "running"
     assert story.ledger.total_s == pytest.approx(2 * story.length_s, abs=0.5)
 
     kill(job.process.pid)
     job.process.wait()
-    story = tell(read_run(resolve([str(job.folder / "logs")])))
+    story = story_of(read_run(resolve([str(job.folder / "logs")])))
     assert story.run.state == "cut off"
     for seconds in story.ledger.by_rank.values():
         assert sum(seconds.values()) == pytest.approx(story.length_s, rel=1e-3)

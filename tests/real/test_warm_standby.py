@@ -34,9 +34,9 @@ imported_by = "parked" if open("/proc/self/comm").read().startswith("holdfast") 
 """
 
 PATIENT = """
-from holdfast.standby.pure import standby
+from holdfast.standby.pure import parked_interpreters
 from holdfast.fault_tolerance.launcher import command
-standby.LOOK_S = 3600.0
+parked_interpreters.LOOK_S = 3600.0
 command()
 """
 """A launcher that does not look whether other programs leave its parked processes no processor."""
@@ -117,7 +117,7 @@ def test_preparing_takes_no_time_from_the_ranks(
 ) -> None:
     """All have the lowest priority, also while they wait for a disk; ready, they are as ranks are.
 
-    Where ranks use all processors, see ``tests/unit/standby/test_standby.py``.
+    Where ranks use all processors, see ``tests/unit/standby/test_parked_interpreters.py``.
     """
     if not idle_priority.can_return():
         pytest.skip("this user may not raise a priority")

@@ -13,18 +13,16 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NoReturn, Protocol
 
-from holdfast.inplace.pure import guard as gd
 from holdfast.inplace.pure import rank as rk
-from holdfast.inplace.pure.lease import rank_fence_s
-from holdfast.inplace.pure.messages import Down, Exit, Numbering
+from holdfast.inplace.pure.messages import CallTimeouts, Down, Exit, Numbering
+from holdfast.inplace.pure.timing import rank_fence_s
 from holdfast.testing.clock import VirtualClock
 from tests.simulation.call_scenario import Call, GuardStops, NodeStops, What
-from tests.simulation.job_promises import Violation
 
-LIMITS = gd.Limits(soft_s=60.0, hard_s=90.0, grace_s=5.0, beat_s=3.0, silence_s=30.0)
+LIMITS = CallTimeouts(soft_s=60.0, hard_s=90.0, grace_s=5.0, beat_s=3.0, silence_s=30.0)
 SLACK_S = 2.0
 
 
@@ -33,11 +31,19 @@ class Node(Protocol):
 
     number: int
     is_alive: bool
-    cut_from: float
-    cut_until: float
-    guard_stopped_until: float
-    ranks_stopped_until: float
     lease_until: float | None
+
+    @property
+    def is_cut(self) -> bool:
+        """Nothing passes between it and the coordinator."""
+
+    @property
+    def guard_stopped_until(self) -> float:
+        """Its guard does not get the processor before."""
+
+    @property
+    def ranks_stopped_until(self) -> float:
+        """Its ranks do not."""
 
 
 class Outcome(enum.Enum):
@@ -62,7 +68,7 @@ class Process:
     def __init__(self, number: int, world: int, node: Node) -> None:
         self.number = number
         self.node = node
-        self.machine = rk.Rank(number)
+        self.machine = rk.RankMachine(number)
         self.is_alive = True
         self.outcome: Outcome | None = None
         self.assigned = Numbering(-1, number, world)
@@ -82,12 +88,19 @@ class Process:
 
 
 class Promises:
-    """Of one call. Each check raises :class:`Violation`, which says what was broken."""
+    """Of one call; ``fail`` raises a violation with a text."""
 
-    def __init__(self, call: Call, clock: VirtualClock, processes: Sequence[Process]) -> None:
+    def __init__(
+        self,
+        call: Call,
+        clock: VirtualClock,
+        processes: Sequence[Process],
+        fail: Callable[[str], NoReturn],
+    ) -> None:
         self._call = call
         self._clock = clock
         self._processes = processes
+        self._fail = fail
         self._owners: dict[tuple[int, int], int] = {}
         self._worlds: dict[int, int] = {}
         self._running: dict[int, set[int]] = {}
@@ -98,15 +111,13 @@ class Promises:
         epoch, place, world = it.epoch, it.place, it.world
         owner = self._owners.setdefault((epoch, place), process.number)
         if owner != process.number:
-            raise Violation(
-                f"R-1: ranks {owner} and {process.number} are both {place} in epoch {epoch}"
-            )
+            self._fail(f"R-1: ranks {owner} and {process.number} are both {place} in epoch {epoch}")
         if self._worlds.setdefault(epoch, world) != world:
-            raise Violation(f"R-1: two worlds in epoch {epoch}")
+            self._fail(f"R-1: two worlds in epoch {epoch}")
         for other_epoch in [it for it in self._running if it != epoch]:
             for number in self._running[other_epoch]:
                 if not self._is_excused(self._processes[number]):
-                    raise Violation(
+                    self._fail(
                         f"rank {process.number} enters epoch {epoch} while rank {number} runs "
                         f"epoch {other_epoch}"
                     )
@@ -137,34 +148,34 @@ class Promises:
         epoch = process.user_epoch
         newest = max((p.user_epoch or 0 for p in self._processes if p.is_alive), default=0)
         if process.is_alive and epoch is not None and epoch < newest:
-            raise Violation(f"rank {process.number} wakes up in epoch {epoch} of {newest}")
+            self._fail(f"rank {process.number} wakes up in epoch {epoch} of {newest}")
 
     def check_told(self, message: Down) -> None:
         """The coordinator tells all."""
         if isinstance(message, Exit) and message.disagree:
-            raise Violation(f"R-1: the assignment here is the same for all, but: {message.text}")
+            self._fail(f"R-1: the assignment here is the same for all, but: {message.text}")
 
     def check_hang(self, process: Process, since: float | None) -> None:
         """It is called hung, and has been stuck ``since`` then."""
         now = self._clock.now
         if process.is_alive and (since is None or now - since < LIMITS.soft_s - 1e-6):
-            raise Violation(f"H-1: rank {process.number} is called hung, stuck since {since}")
+            self._fail(f"H-1: rank {process.number} is called hung, stuck since {since}")
 
     def check_found(self, process: Process, epoch: int) -> None:
         """It has hung in that epoch for as long as the limit."""
-        if process.user_epoch == epoch and process.machine.phase is rk.Phase.RUNNING:
-            cut = process.node.cut_from <= self._clock.now < process.node.cut_until
+        if process.user_epoch == epoch and process.machine.phase is rk.RankPhase.RUNNING:
+            cut = process.node.is_cut
             stops = (GuardStops, NodeStops)
             stopped = any(isinstance(fault, stops) for fault in self._call.node_faults)
             if process.node.is_alive and not cut and not stopped and process.hang is What.HANG:
-                raise Violation(f"H-2: rank {process.number} hangs unnoticed")
+                self._fail(f"H-2: rank {process.number} hangs unnoticed")
 
     def check_finish(self, process: Process) -> None:
         """It returns to the caller of the function."""
         epoch = process.machine.epoch
         for other in self._processes:
             if other.assigned.epoch == epoch and other.is_alive and other.returned_in != epoch:
-                raise Violation(
+                self._fail(
                     f"rank {process.number} finishes epoch {epoch}, rank {other.number} has not"
                 )
 
@@ -175,10 +186,10 @@ class Promises:
             return
         epochs = {p.returned_in for p in finished}
         if len(epochs) != 1:
-            raise Violation(f"R-2: ranks finished in epochs {sorted(epochs)}")
+            self._fail(f"R-2: ranks finished in epochs {sorted(epochs)}")
         for process in self._processes:
             told = process.outcome in (Outcome.LEFT, Outcome.FINISHED)
             is_cut = any(fault.node == process.node.number for fault in self._call.node_faults)
             if process.is_alive and not told and not is_cut:
                 how = "goes on" if process.outcome is None else process.outcome.value
-                raise Violation(f"R-2: rank {process.number} {how}, others finished")
+                self._fail(f"R-2: rank {process.number} {how}, others finished")

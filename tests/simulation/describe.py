@@ -1,41 +1,42 @@
 """Messages, decisions and effects in the words of a transcript: short, and the same every time.
 
-Of jobs: :func:`effect`; of calls of a wrapped function: :func:`of_call`.
+Of jobs: :func:`effect`; of calls of a wrapped function: :func:`of_rank`, :func:`of_guard`,
+:func:`of_coordinator`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from holdfast.base.pure.common_events import Note
 from holdfast.evidence.pure.evidence import RankDigest
-from holdfast.evidence.pure.evidence_words import lacking
-from holdfast.evidence.pure.failure import Hang, signal_name
-from holdfast.inplace.pure import coordinator, guard, messages
-from holdfast.inplace.pure import rank as inprocess_rank
-from holdfast.job.pure.leader import Publish
-from holdfast.job.pure.member import Send, Standby
+from holdfast.evidence.pure.failure import signal_name
+from holdfast.evidence.pure.rank_words import lacking
+from holdfast.inplace.pure import coordinator, guard, messages, rank
+from holdfast.inplace.pure.job_calls import Cause
+from holdfast.job.pure.member import StartRanks, WaitAsSpare
 from holdfast.job.pure.membership import (
-    Control,
+    ControlAsked,
     Decision,
     Digests,
     End,
     Join,
     Judged,
     Leave,
-    Look,
     Message,
-    Refused,
+    NodeRefused,
+    OpenIncident,
     Round,
-    State,
-    Stop,
+    StateChanged,
+    StopCycle,
     Suspect,
 )
 from holdfast.node.pure import node as ranks
-from holdfast.node.pure import node_evidence, rank_life
-from holdfast.node.pure.launcher import Finish, Quit
-from holdfast.watch.pure import monitor_messages as said
+from holdfast.node.pure import rank_life
+from holdfast.node.pure.launcher import LeaveProcess, QuitProcess
+from holdfast.node.pure.node_evidence import IncidentOver
+from holdfast.watch.pure import monitor_messages
 
 _FEW = 8
 """How many places a line shows before it only counts them."""
@@ -46,14 +47,16 @@ def message(one: Message) -> str:
     match one:
         case Join(have_cycle=cycle):
             return "join" if cycle < 0 else f"join (has cycle {cycle})"
-        case State(cycle=cycle, state=state, failure=failure, may_restart=may_restart, asks=asks):
+        case StateChanged(
+            cycle=cycle, state=state, failure=failure, may_restart=may_restart, asks=asks
+        ):
             more = f": {failure.cause}" if failure.cause else ""
             more += "" if may_restart else " (no restart)"
             more += f"; {message(asks)}" if asks is not None else ""
             return f"{state.value} in cycle {cycle}{more}"
         case Leave(why=why, text=text):
             return f"leave ({why.value}{': ' + text if text else ''})"
-        case Control(action=action, rank=rank, text=text):
+        case ControlAsked(action=action, rank=rank, text=text):
             return f"rank {rank} asks for {action} ({text})"
         case Suspect(cycle=cycle, rank=rank):
             return f"rank {rank} is overdue in cycle {cycle}"
@@ -72,14 +75,14 @@ def decision(one: Decision) -> str:
             spares = f"; spares {' '.join(one.spares[:_FEW])}" if one.spares else ""
             used = f"; {one.restarts_used} restarts used" if one.restarts_used else ""
             return f"cycle {one.cycle}: {shown}{more}{spares}{used}"
-        case Stop(cycle=cycle, cause=cause, restarts_left=left, no_restart=no_restart):
+        case StopCycle(cycle=cycle, cause=cause, restarts_left=left, no_restart=no_restart):
             return f"stop cycle {cycle}: {cause}; {no_restart or f'{left} restarts left'}"
         case End(outcome=outcome, exit_code=code, cause=cause, why=why):
             own = "own ranks decide the exit code" if code is None else f"exit code {code}"
             return f"end, {outcome.value}, {own}: {cause}{'; ' + why if why else ''}"
-        case Refused(node=node, why=why):
+        case NodeRefused(node=node, why=why):
             return f"refused {node}: {why}"
-        case Look(incident=incident, node=node, rank=rank):
+        case OpenIncident(incident=incident, node=node, rank=rank):
             return f"incident {incident}, rank {rank} of {node} is overdue: look at all ranks"
         case Judged(incident=incident, without=without):
             return f"incident {incident} is judged{f', without {without}' if without else ''}"
@@ -89,42 +92,39 @@ def decision(one: Decision) -> str:
 
 def effect(one: Any) -> str:
     """What a launcher does; empty: nothing to write home about."""
+    if isinstance(one, Message):
+        return f"-> {message(one)}"
+    if isinstance(one, Decision):
+        return f"=> {decision(one)}"
     match one:
-        case Send(message=sent):
-            return f"-> {message(sent)}"
-        case Publish(decision=decided):
-            return f"=> {decision(decided)}"
-        case ranks.StartCycle(cycle):
-            return f"starts its ranks of cycle {cycle}"
+        case StartRanks(formed):
+            return f"starts its ranks of cycle {formed.cycle}"
         case ranks.SignalRanks(local_ranks=local_ranks, signum=signum):
             return f"signals local {_ranks(local_ranks)} with {signal_name(signum)}"
         case ranks.KillRanks(local_ranks=local_ranks):
             return f"kills local {_ranks(local_ranks)}"
         case ranks.EndRank(local_rank=local_rank, problem=problem):
             return f"kills local rank {local_rank}, as its host is not healthy: {problem}"
-        case rank_life.MonitorSaid(local_rank, said.Overdue() as found):
-            hang = Hang(found.clock, found.name, found.age_s, found.limit_s)
-            return f"its monitor finds local rank {local_rank} hung: {hang}"
-        case rank_life.MonitorSaid(local_rank, said.Evidence()):
+        case rank_life.MonitorSaid(local_rank, monitor_messages.Overdue() as found):
+            return f"its monitor finds local rank {local_rank} hung: {found}"
+        case rank_life.MonitorSaid(local_rank, monitor_messages.Evidence()):
             return f"its monitor has taken evidence of local rank {local_rank}"
-        case rank_life.MonitorSaid(local_rank, said.Signalled(signal=signum)):
+        case rank_life.MonitorSaid(local_rank, monitor_messages.Signalled(signal=signum)):
             return f"its monitor signals local rank {local_rank} with {signal_name(signum)}"
-        case node_evidence.LookAt(local_ranks=local_ranks):
-            return f"has local {_ranks(local_ranks)} looked at"
-        case node_evidence.LetGoOn(local_ranks=local_ranks):
-            return f"lets the monitors of local {_ranks(local_ranks)} go on"
-        case node_evidence.IncidentOver(incident=incident, without=without):
+        case rank_life.ToMonitors(messages):
+            return _to_monitors(messages)
+        case IncidentOver(incident=incident, without=without):
             missing = f", without {without}" if without else ""
             tells = ", and notifies people" if one.notifies else ""
             shown = _shown(one.digests.values())
             return f"writes down incident {incident}: {shown}{missing}{tells}"
-        case Standby(cycle=cycle):
+        case WaitAsSpare(cycle=cycle):
             return f"stands by in cycle {cycle}"
-        case Finish():
+        case LeaveProcess():
             why = f" ({one.text})" if one.text else ""
             unused = f"; {one.never_ran} and never ran the script" if one.never_ran else ""
             return f"{one.how}{why}{unused}, exit code {one.exit_code}"
-        case Quit(exit_code=code):
+        case QuitProcess(exit_code=code):
             return f"exits with {code}"
         case Note(text=text):
             return f"({text})"
@@ -132,46 +132,53 @@ def effect(one: Any) -> str:
 
 
 # ---------------------------------------------------------------- a call of a wrapped function
-def of_call(one: Any) -> str:
-    """What a rank, its guard or the coordinator does; empty: it passes a word on, or renews one.
-
-    What a rank says to its guard, and what that passes on to it, is not shown.
-    """
+def of_rank(one: rank.Effect) -> str:
+    """What a rank does; empty: it sends a message to its guard, or has nothing to show."""
     match one:
-        case inprocess_rank.Say(messages.Stuck(text=text)):
+        case messages.HungAgain(text=text):
             return f"asks its guard to end it: {text}"
-        case inprocess_rank.RunAbort():
+        case messages.AbortEpoch():
             return "aborts its collectives"
-        case inprocess_rank.Interrupt():
+        case rank.Interrupt():
             return "interrupts its main thread"
-        case guard.TellCoordinator(message):
-            return _up(message)
-        case guard.TellRank(rank, messages.Refused(text=text) | messages.Lost(text)):
-            return f"tells rank {rank} to leave: {text}"
-        case guard.TakeEvidence(rank, why):
-            return f"takes stacks of rank {rank}: {why}"
-        case guard.Signal(rank, signals):
-            return f"sends rank {rank} {', '.join(map(signal_name, signals))}"
-        case coordinator.TellAll(told) | coordinator.Tell(message=told):
-            return _down(told)
-        case coordinator.HangUp(node):
-            return f"closes the connection to {node}"
     return ""
 
 
-def _up(one: messages.Up) -> str:
+def of_guard(one: guard.Effect) -> str:
+    """What the guard of a node does; empty: it passes a message on to its ranks, say."""
     match one:
-        case messages.Hello(rank):
+        case guard.TellRank(number, messages.RankRefused(text=why) | messages.CoordinatorLost(why)):
+            return f"tells rank {number} to leave: {why}"
+        case guard.TakeRankEvidence(number, why):
+            return f"takes stacks of rank {number}: {why}"
+        case guard.Signal(number, signals):
+            return f"sends rank {number} {', '.join(map(signal_name, signals))}"
+    return _up(one)
+
+
+def of_coordinator(one: coordinator.Effect) -> str:
+    """What the coordinator does; empty: it answers a beat."""
+    match one:
+        case coordinator.HangUp(node):
+            return f"closes the connection to {node}"
+        case coordinator.Tell(message=told):
+            return _down(told)
+    return _down(one)
+
+
+def _up(one: guard.Effect) -> str:
+    match one:
+        case messages.JoinCall(rank):
             return f"-> rank {rank} is here"
-        case messages.Fault():
+        case messages.FaultReported():
             return f"-> {_causes([one.cause])}"
         case messages.Dead(rank, kind, text):
-            return f"-> {_causes([messages.Cause(rank, kind, text)])}; it is dead"
-        case messages.Leave(rank=rank, text=text):
+            return f"-> {_causes([Cause(rank, kind, text)])}; it is dead"
+        case messages.RankLeaves(rank=rank, text=text):
             return f"-> rank {rank} leaves: {text}"
         case messages.Done(rank=rank):
             return f"-> rank {rank} is done"
-        case messages.Ready(standings=standings):
+        case messages.RanksReady(standings=standings):
             return f"-> ready: {_ranks([standing.rank for standing in standings])}"
     return ""
 
@@ -181,18 +188,18 @@ def _down(one: messages.Down) -> str:
         case messages.Commit(epoch, base, terminated):
             lost = f", without {_ranks(terminated)} of iteration {base}" if terminated else ""
             return f"=> iteration {epoch}{lost}"
-        case messages.Abort(epoch, causes):
+        case messages.AbortEpoch(epoch, causes):
             return f"=> abort iteration {epoch}: {_causes(causes)}"
-        case messages.Kill(ranks=ranks, text=text):
+        case messages.KillLateRanks(ranks=ranks, text=text):
             return f"=> kill {_ranks(ranks)}: {text}"
         case messages.Exit(finished, text):
             return "=> all ranks have completed" if finished else f"=> the call has failed: {text}"
-        case messages.Refused(rank, text):
+        case messages.RankRefused(rank, text):
             return f"=> rank {rank} is refused: {text}"
     return ""
 
 
-def _causes(causes: Sequence[messages.Cause]) -> str:
+def _causes(causes: Sequence[Cause]) -> str:
     return "; ".join(f"{it.kind.value} of rank {it.rank}, {it.text}" for it in causes)
 
 
@@ -202,6 +209,15 @@ def _shown(digests: Collection[RankDigest]) -> str:
     shown = [digest.rank for digest in whole]
     missing = [f"rank {it.rank} lacks it: {lacking(it)}" for it in digests if it not in whole]
     return "; ".join([*([_ranks(sorted(shown))] if shown else []), *missing])
+
+
+def _to_monitors(messages: Mapping[int, monitor_messages.ToMonitor]) -> str:
+    match next(iter(messages.values()), None):
+        case monitor_messages.CollectEvidence():
+            return f"has local {_ranks(tuple(messages))} looked at"
+        case monitor_messages.Proceed():
+            return f"lets the monitors of local {_ranks(tuple(messages))} go on"
+    return ""
 
 
 def _ranks(numbers: Sequence[int]) -> str:

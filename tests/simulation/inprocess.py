@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from holdfast.base.pure.codec import decode, encode
 from holdfast.base.pure.common_events import TimePassed
@@ -25,21 +24,35 @@ from holdfast.inplace.pure import coordinator as coord
 from holdfast.inplace.pure import guard as gd
 from holdfast.inplace.pure import rank as rk
 from holdfast.inplace.pure.escalation import Blocked, is_looked_at
-from holdfast.inplace.pure.lease import RankLease, Step, rank_fence_s
+from holdfast.inplace.pure.job_calls import Cause, FaultKind, OfGuard
 from holdfast.inplace.pure.messages import (
     DOWN,
     UP,
-    Cause,
+    AbortEpoch,
     Commit,
+    CoordinatorLost,
+    CoordinatorTimeouts,
+    Done,
     Down,
-    Fault,
-    Hello,
-    Kind,
+    Exit,
+    FaultReported,
+    HungAgain,
+    JoinCall,
     Numbering,
+    RankLeaves,
+    RankReturned,
+    RanksReady,
     Standing,
-    Stuck,
     Up,
 )
+from holdfast.inplace.pure.timing import (
+    GUARD_GONE_FENCE_S,
+    RankLease,
+    Step,
+    moment_s,
+    rank_fence_s,
+)
+from holdfast.page.pure.clocks import MainThreadMarks
 from holdfast.testing.clock import VirtualClock
 from tests.simulation import describe
 from tests.simulation.call_promises import LIMITS, SLACK_S, Outcome, Process, Promises
@@ -52,76 +65,50 @@ from tests.simulation.call_scenario import (
     NodeStops,
     RankFault,
     What,
-    random_call,
 )
-from tests.simulation.job_promises import Violation
+from tests.simulation.kernel import Alarm, Link, ProcessClock, World
 
-PATIENCE = coord.Patience(barrier_s=120.0, completion_s=120.0, silence_s=LIMITS.silence_s)
+PATIENCE = CoordinatorTimeouts(barrier_s=120.0, completion_s=120.0, silence_s=LIMITS.silence_s)
 HORIZON_S = 3600.0
 """Nothing that is simulated here may take an hour."""
 _WAKING_S = 0.01
 """After so long a process that was stopped has seen that its lease is over."""
-_FENCE_S = 5.0
-"""As in ``inplace/session.py``."""
 _LONG_WORK_S = 500.0
 """Longer than ranks are waited for."""
 _LOCAL_S = 0.0002
 """From a rank to its guard, and back; order is kept because nothing is delayed differently."""
 
 
-class _Timed(Protocol):
-    def next_deadline(self) -> float | None: ...
-
-
-@dataclass
-class _Alarm:
-    """Wakes a machine at its deadline, once, wherever that has moved to meanwhile."""
-
-    clock: VirtualClock
-    machine: _Timed
-    wake: Callable[[], None]
-    _armed: float | None = None
-
-    def set(self) -> None:
-        """After each event."""
-        deadline = self.machine.next_deadline()
-        if deadline is not None and deadline != self._armed:
-            self._armed = deadline
-            self.clock.call_at(deadline, partial(self._ring, deadline))
-
-    def _ring(self, at: float) -> None:
-        if self._armed != at:
-            return
-        self._armed = None
-        deadline = self.machine.next_deadline()
-        if deadline is not None and self.clock.now >= deadline:
-            self.wake()
-        else:
-            self.set()
-
-
-@dataclass
 class _Node:
     """A guard, and the two ends of its connection to the coordinator."""
 
-    number: int
-    guard: gd.Guard = field(default_factory=lambda: gd.Guard(LIMITS))
-    is_alive: bool = True
-    is_connected: bool = True
-    cut_until: float = 0.0
-    cut_from: float = 0.0
-    up_at: float = 0.0
-    down_at: float = 0.0
-    messages: int = 0
-    guard_stopped_until: float = 0.0
-    ranks_stopped_until: float = 0.0
-    lease_until: float | None = LIMITS.silence_s + 2 * PATIENCE.barrier_s
-    """In the pages of its ranks."""
-    alarm: _Alarm = field(init=False)
+    def __init__(self, number: int, clock: VirtualClock) -> None:
+        self.number = number
+        self.guard = gd.Guard(LIMITS)
+        self.guard_clock, self.ranks_clock = ProcessClock(clock), ProcessClock(clock)
+        self.is_alive = True
+        self.is_connected = True
+        self.up = Link()
+        self.down = Link(self.up.cuts)
+        self.messages = 0
+        self.lease_until: float | None = LIMITS.silence_s + 2 * PATIENCE.barrier_s
+        """In the pages of its ranks."""
 
     @property
     def name(self) -> str:
         return f"node{self.number}"
+
+    @property
+    def is_cut(self) -> bool:
+        return self.up.is_cut(self.guard_clock.now)
+
+    @property
+    def guard_stopped_until(self) -> float:
+        return self.guard_clock.asleep_until
+
+    @property
+    def ranks_stopped_until(self) -> float:
+        return self.ranks_clock.asleep_until
 
 
 class _Process(Process):
@@ -132,7 +119,7 @@ class _Process(Process):
     def __init__(self, number: int, world: int, node: _Node) -> None:
         super().__init__(number, world, node)
         self.base = self.assigned
-        self.proceed: rk.Proceed | None = None
+        self.commit: Commit | None = None
         self.directive: rk.Directive | None = None
         self.is_waiting = True
         self.works_from = self.works_until = 0.0
@@ -155,44 +142,38 @@ class _Process(Process):
         return self.works_until if self.at_collective else None
 
 
-class CallSimulation:
+class CallSimulation(World):
     """Runs one :class:`Call` to its end.
 
     Args:
         call: The call.
         seed: Of everything that is left to chance.
-        trace: Whether to keep a transcript.
+        trace: Keep a transcript.
         rng: In the place of one from the seed.
-
-    Attributes:
-        clock: Virtual.
-        steps: Events handed to machines.
-        transcript: What happened, where ``trace`` was asked for.
     """
 
     def __init__(
         self, call: Call, seed: int, *, trace: bool = False, rng: random.Random | None = None
     ) -> None:
+        super().__init__(seed, trace=trace, rng=rng)
         self.call = call
-        self.clock = VirtualClock()
-        self.steps = 0
-        self.transcript: list[str] = []
-        self._trace = trace
-        self._rng = rng or random.Random(seed)
         self._coordinator = coord.Coordinator(PATIENCE)
         self._is_coordinated = True
         wake = partial(self._feed_coordinator, TimePassed())
-        self._alarm = _Alarm(self.clock, self._coordinator, wake)
+        self._alarm = Alarm(self.clock, self._coordinator.next_deadline, wake)
         n_nodes = (call.ranks + call.per_node - 1) // call.per_node
-        self.nodes = [_Node(number) for number in range(n_nodes)]
-        for node in self.nodes:
-            wake = partial(self._feed_guard, node, TimePassed())
-            node.alarm = _Alarm(self.clock, node.guard, wake)
+        self.nodes = [_Node(number, self.clock) for number in range(n_nodes)]
+        self._guard_alarms = [
+            Alarm(
+                self.clock, node.guard.next_deadline, partial(self._feed_guard, node, TimePassed())
+            )
+            for node in self.nodes
+        ]
         self.processes = [
             _Process(number, call.ranks, self.nodes[number // call.per_node])
             for number in range(call.ranks)
         ]
-        self._promises = Promises(call, self.clock, self.processes)
+        self._promises = Promises(call, self.clock, self.processes, self.fail)
         self._faults = {(fault.epoch, fault.rank): fault for fault in call.faults}
         self._arrived: dict[int, set[int]] = {}
 
@@ -207,10 +188,10 @@ class CallSimulation:
         self.start()
         while self.clock.next_at() is not None and not self._is_over():
             if self.clock.now > HORIZON_S:
-                raise Violation(f"R-2: after {HORIZON_S:g} s {self._those_left()} still go on")
+                self.fail(f"R-2: after {HORIZON_S:g} s {self._those_left()} still go on")
             self.clock.step()
         if not self._is_over():
-            raise Violation(f"R-2: {self._those_left()} wait for ever")
+            self.fail(f"R-2: {self._those_left()} wait for ever")
         self._promises.check_end()
 
     def start(self) -> None:
@@ -234,10 +215,9 @@ class CallSimulation:
         left = [p for p in self.processes if p.goes_on]
         return ", ".join(f"rank {p.number} ({p.machine.phase.value})" for p in left[:8])
 
-    def _say(self, who: str, what: object) -> None:
-        """A line, or an effect, which may be worth none."""
-        if self._trace and (text := what if isinstance(what, str) else describe.of_call(what)):
-            self.transcript.append(f"{self.clock.now:10.4f}  {who}: {text}")
+    def describe(self, effect: Any) -> str:
+        """See :class:`.World`."""
+        return describe.of_rank(effect)
 
     def _short(self) -> float:
         return self._rng.choice([0.0, 0.0001, 0.001, self._rng.random() * 0.02])
@@ -248,32 +228,28 @@ class CallSimulation:
         """A process does that later; when it wakes up, if it is stopped; never, if it has ended."""
 
         def act() -> None:
-            if not process.goes_on:
-                return
-            if process.node.ranks_stopped_until > self.clock.now:
-                self.clock.call_at(process.node.ranks_stopped_until, act)
-            else:
+            if process.goes_on:
                 action(process, *args)
 
-        self.clock.call_in(delay_s, act)
+        process.node.ranks_clock.call_in(delay_s, act)
 
     # ------------------------------------------------------------ faults of nodes
 
     def inflict(self, fault: NodeFault) -> None:
         """Now."""
         node = self.nodes[fault.node]
-        self._say(node.name, f"** {fault}")
+        self.say(node.name, f"** {fault}")
         match fault:
             case GuardDies():
                 self._guard_dies(node)
             case Cut():
-                node.cut_from, node.cut_until = self.clock.now, self.clock.now + fault.for_s
+                node.up.cuts.append((self.clock.now, self.clock.now + fault.for_s))
             case GuardStops() | NodeStops():
-                node.guard_stopped_until = self.clock.now + fault.for_s
+                until = node.guard_clock.asleep_until = self.clock.now + fault.for_s
                 if isinstance(fault, NodeStops):
-                    node.ranks_stopped_until = node.guard_stopped_until
+                    node.ranks_clock.asleep_until = until
                     for process in self._of(node):
-                        at = node.ranks_stopped_until + _WAKING_S
+                        at = until + _WAKING_S
                         self.clock.call_at(at, partial(self._promises.check_woken, process))
             case _:
                 assert_never(fault)
@@ -286,10 +262,10 @@ class CallSimulation:
         until = process.node.lease_until
         step = process.lease.look(until, self.clock.now)
         if step is not Step.NOTHING and process.machine.has_left:
-            self._feed_rank(process, rk.LeaseOver("the guard is stopped"))
+            self._feed_rank(process, CoordinatorLost("the guard is stopped"))
             return
         if step is Step.LEAVE:
-            self._feed_rank(process, rk.LeaseOver("the guard is stopped"))
+            self._feed_rank(process, CoordinatorLost("the guard is stopped"))
         elif step is Step.END:
             self._dies(process, "its lease was over")
         at = process.lease.next_look(until)
@@ -302,8 +278,13 @@ class CallSimulation:
         node.is_alive = False
         self._disconnect(node)
         for process in self._of(node):
-            self._does(process, self._short(), self._feed_rank, rk.GuardGone("?"))
-            self.clock.call_in(_FENCE_S, partial(self._fences_itself, process))
+            self._does(
+                process,
+                self._short(),
+                self._feed_rank,
+                CoordinatorLost("the guard of this node is gone: ?"),
+            )
+            self.clock.call_in(GUARD_GONE_FENCE_S, partial(self._fences_itself, process))
         if node.number == 0:
             self._is_coordinated = False
             for other in self.nodes:
@@ -330,29 +311,24 @@ class CallSimulation:
 
     # ------------------------------------------------------------ connections
 
-    def _through_cut(self, node: _Node, at: float) -> float:
-        return node.cut_until if node.cut_from <= at < node.cut_until else at
-
     def _up_at(self, node: _Node) -> float:
-        node.up_at = max(node.up_at, self._through_cut(node, self.clock.now + self._short()))
-        return node.up_at
+        return node.up.in_order(node.up.arrives_at(self.clock.now, self._short, lambda: 0.0))
 
     def _down_at(self, node: _Node) -> float:
-        node.down_at = max(node.down_at, self._through_cut(node, self.clock.now + self._short()))
-        return node.down_at
+        return node.down.in_order(node.down.arrives_at(self.clock.now, self._short, lambda: 0.0))
 
     def _tell_coordinator(self, node: _Node, message: Up) -> None:
         node.messages += 1
-        if isinstance(message, Fault) and message.kind is Kind.SOFT_TIMEOUT:
+        if isinstance(message, FaultReported) and message.kind is FaultKind.SOFT_TIMEOUT:
             process = self.processes[message.rank]
             self._promises.check_hang(process, process.stuck_since)
         if node.is_connected:
-            heard = coord.Heard(node.name, decode(UP, encode(message)))
-            self.clock.call_at(self._up_at(node), partial(self._feed_coordinator, heard))
+            said = coord.NodeMessage(node.name, decode(UP, encode(message)))
+            self.clock.call_at(self._up_at(node), partial(self._feed_coordinator, said))
 
     def _tell_guard(self, node: _Node, message: Down) -> None:
         if node.is_connected:
-            said = gd.CoordinatorSaid(decode(DOWN, encode(message)))
+            said = decode(DOWN, encode(message))
             self.clock.call_at(self._down_at(node), partial(self._feed_guard, node, said))
 
     # ------------------------------------------------------------ the coordinator and the guards
@@ -360,49 +336,48 @@ class CallSimulation:
     def _feed_coordinator(self, event: coord.Event) -> None:
         if not self._is_coordinated:
             return
-        stopped_until = self.nodes[0].guard_stopped_until
-        if stopped_until > self.clock.now:
-            self.clock.call_at(stopped_until, partial(self._feed_coordinator, event))
+        home = self.nodes[0].guard_clock
+        if home.is_asleep:
+            home.act(partial(self._feed_coordinator, event))
             return
         self.steps += 1
         for effect in self._coordinator.handle(event, self.clock.now):
-            self._say("coordinator", effect)
+            self.say("coordinator", describe.of_coordinator(effect))
             match effect:
-                case coord.TellAll():
-                    self._promises.check_told(effect.message)
-                    for node in self.nodes:
-                        self._tell_guard(node, effect.message)
                 case coord.Tell():
                     self._tell_guard(self.nodes[int(effect.node[4:])], effect.message)
                 case coord.HangUp():
                     self._disconnect(self.nodes[int(effect.node[4:])])
                 case _:
-                    assert_never(effect)
+                    self._promises.check_told(effect)
+                    for node in self.nodes:
+                        self._tell_guard(node, effect)
         self._alarm.set()
 
     def _feed_guard(self, node: _Node, event: gd.Event) -> None:
         if not node.is_alive:
             return
-        if node.guard_stopped_until > self.clock.now:
-            self.clock.call_at(node.guard_stopped_until, partial(self._feed_guard, node, event))
+        if node.guard_clock.is_asleep:
+            node.guard_clock.act(partial(self._feed_guard, node, event))
             return
         self.steps += 1
         for effect in list(node.guard.handle(event, self.clock.now)):
-            self._say(node.name, effect)
+            self.say(node.name, describe.of_guard(effect))
+            if isinstance(effect, Up):
+                self._tell_coordinator(node, effect)
+                continue
+            if isinstance(effect, OfGuard):
+                continue
             match effect:
                 case gd.TellRank():
-                    heard = rk.Heard(effect.message)
-                    self._does(self.processes[effect.rank], _LOCAL_S, self._feed_rank, heard)
-                case gd.TellCoordinator():
-                    self._tell_coordinator(node, effect.message)
-                case gd.TellLauncher():
-                    pass
-                case gd.Look():
                     process = self.processes[effect.rank]
-                    self._feed_guard(node, gd.Looked(effect.rank, self._marks(process)))
-                case gd.TakeEvidence():
+                    self._does(process, _LOCAL_S, self._feed_rank, effect.message)
+                case gd.ReadPage():
+                    process = self.processes[effect.rank]
+                    self._feed_guard(node, gd.MarksRead(effect.rank, self._marks(process)))
+                case gd.TakeRankEvidence():
                     if self._rng.random() < 0.8:
-                        taken = gd.EvidenceTaken(effect.rank)
+                        taken = gd.RankEvidenceTaken(effect.rank)
                         self.clock.call_in(0.02, partial(self._feed_guard, node, taken))
                 case gd.Signal():
                     if SIGKILL in effect.signals or self._rng.random() < 0.5:
@@ -410,18 +385,18 @@ class CallSimulation:
                         self.clock.call_in(self._short(), dies)
                 case gd.Renew():
                     node.lease_until = effect.until
-                case gd.Quit():
+                case gd.GuardQuits():
                     self._disconnect(node)
                 case _:
                     assert_never(effect)
-        node.alarm.set()
+        self._guard_alarms[node.number].set()
 
-    def _marks(self, process: _Process) -> gd.Marks:
+    def _marks(self, process: _Process) -> MainThreadMarks:
         now, since = self.clock.now, process.stuck_since
         automatic = now if since is None else since
         thread = process.hangs_since if process.hang is What.HOLD else now
         waits = process.hang is None and process.at_collective
-        return gd.Marks(automatic, thread=thread, waits=waits)
+        return MainThreadMarks(automatic, thread=thread, waits=waits)
 
     # ------------------------------------------------------------ a rank's two threads
 
@@ -430,21 +405,20 @@ class CallSimulation:
         if not node.is_alive:
             process.outcome, process.why = Outcome.FAILED, "no guard"
             return
-        self._feed_guard(node, gd.RankCame(Hello(process.number, self.call.ranks)))
+        self._feed_guard(node, JoinCall(process.number, self.call.ranks))
         self._does(process, 0.0, self._watches_lease)
 
     def _feed_rank(self, process: _Process, event: rk.Event) -> None:
         self.steps += 1
         for effect in process.machine.handle(event):
-            self._say(process.name, effect)
+            self.say(process.name, effect)
             match effect:
-                case rk.Say():
-                    if isinstance(effect.message, Stuck) and process.hang is None:
-                        raise Violation(f"rank {process.number} only waits, and is to be ended")
-                    said = gd.RankSaid(process.number, decode(UP, encode(effect.message)))
-                    self.clock.call_in(_LOCAL_S, partial(self._feed_guard, process.node, said))
-                case rk.RunAbort():
-                    # Needs the interpreter: it waits where somebody holds it.
+                case Commit():
+                    process.commit = effect
+                case Exit() | rk.Unwind() | rk.MayLeave():
+                    process.directive = effect
+                case AbortEpoch():
+                    # Needs the interpreter: it waits where another thread holds it.
                     blocked = self._blocked(process, effect.causes)
                     self._does(process, self._short(), self._abort_done, blocked)
                 case rk.Interrupt():
@@ -452,13 +426,11 @@ class CallSimulation:
                     self._does(process, self._short(), self._interrupted)
                 case rk.StopInterrupt():
                     process.is_interrupting = False
-                case rk.Wake():
-                    if isinstance(effect.directive, rk.Proceed):
-                        process.proceed = effect.directive
-                    else:
-                        process.directive = effect.directive
                 case _:
-                    assert_never(effect)
+                    if isinstance(effect, HungAgain) and process.hang is None:
+                        self.fail(f"rank {process.number} only waits, and is to be ended")
+                    said = gd.RankMessage(process.number, decode(UP, encode(effect)))
+                    self.clock.call_in(_LOCAL_S, partial(self._feed_guard, process.node, said))
         # A thread that is woken does not run at once: more may come before it does.
         self._does(process, self._short(), self._main)
 
@@ -479,33 +451,33 @@ class CallSimulation:
         if not process.is_interrupting or process.user_epoch is None:
             return
         if process.hang not in (What.HOLD, What.SWALLOW):
-            self._comes_back(process, rk.Caught())
+            self._raises(process, "an interrupt that no process has asked for")
 
     def _main(self, process: _Process) -> None:
         """The main thread, where it waits and there is something for it to do."""
         if not process.is_waiting:
             return
         directive: rk.Directive | None
-        if process.proceed is not None:
-            directive, process.proceed = process.proceed, None
+        if process.commit is not None:
+            directive, process.commit = process.commit, None
         else:
             directive, process.directive = process.directive, None
         match directive:
             case None:
                 return
-            case rk.Proceed():
-                self._proceed(process, directive.commit)
+            case Commit():
+                self._proceed(process, directive)
             case rk.Unwind():
                 process.is_waiting = False
                 takes_s = 100.0 if process.is_slow else self._short()
                 process.is_slow = False
                 self._does(process, takes_s, self._unwound)
-            case rk.Finish():
+            case Exit(finished=True):
                 self._promises.check_finish(process)
                 self._ends(process, Outcome.FINISHED)
-            case rk.Fail():
+            case Exit():
                 self._fails(process, directive.text)
-            case rk.Go():
+            case rk.MayLeave():
                 self._ends(process, Outcome.LEFT)
             case _:
                 assert_never(directive)
@@ -513,7 +485,7 @@ class CallSimulation:
     def _unwound(self, process: _Process) -> None:
         process.is_waiting = True
         standing = Standing(process.number, process.assigned, process.base)
-        self._feed_rank(process, rk.Unwound(standing))
+        self._feed_rank(process, RanksReady(process.machine.epoch, (standing,)))
 
     def _proceed(self, process: _Process, commit: Commit) -> None:
         if commit.base == process.assigned.epoch:
@@ -545,12 +517,12 @@ class CallSimulation:
         self._promises.enter(process)
         is_active = process.assigned.place < self._n_active(process)
         of = f"rank {process.assigned.place} of {process.assigned.world} in iteration {epoch}"
-        self._say(process.name, f"{'calls the function' if is_active else 'stands by'} as {of}")
+        self.say(process.name, f"{'calls the function' if is_active else 'stands by'} as {of}")
         process.works_from = self.clock.now
         process.works_until = self.clock.now + self.call.work_s
         if not is_active:
             self._feed_rank(process, rk.Entered())
-            self._comes_back(process, rk.Returned(active=False))
+            self._comes_back(process, Done(epoch, number, active=False))
             return
         fault = self._faults.pop((epoch, number), None)
         if process.hangs_again is not None:
@@ -575,11 +547,11 @@ class CallSimulation:
     def _acts(self, process: _Process, fault: RankFault, epoch: int) -> None:
         if process.user_epoch != epoch:
             return
-        self._say(process.name, f"** {fault.what.value}")
+        self.say(process.name, f"** {fault.what.value}")
         match fault.what:
             case What.RAISE | What.LATE_RAISE | What.SLOW:
                 process.is_slow = fault.what is What.SLOW
-                self._comes_back(process, rk.Raised("boom"))
+                self._raises(process, "boom")
             case What.LEAVE:
                 self._leaves(process, "not healthy", fault=True)
             case What.DIE:
@@ -591,7 +563,7 @@ class CallSimulation:
                 if fault.what is What.SWALLOW:  # and works on: for others that wait, it is hung
                     self._does(process, _LONG_WORK_S, self._reach, epoch, False)
                 else:
-                    at = self.clock.now + LIMITS.soft_s + gd.VICTIM_S + SLACK_S
+                    at = self.clock.now + LIMITS.soft_s + moment_s(LIMITS.soft_s) + SLACK_S
                     self.clock.call_at(at, partial(self._promises.check_found, process, epoch))
             case _:
                 assert_never(fault.what)
@@ -617,54 +589,48 @@ class CallSimulation:
         if fault is not None:
             self._does(process, 0.3, self._acts, fault, epoch)
         else:
-            self._comes_back(process, rk.Returned())
+            self._comes_back(process, Done(epoch, process.number, active=True))
 
     # ------------------------------------------------------------ a rank is out of the function
 
     def _comes_back(self, process: _Process, event: rk.Event) -> None:
-        if isinstance(event, rk.Returned):
+        if isinstance(event, Done):
             process.returned_in = process.assigned.epoch
         self._out_of_user_code(process)
         process.is_waiting = True
         self._feed_rank(process, event)
 
+    def _raises(self, process: _Process, text: str) -> None:
+        fault = FaultReported(process.machine.epoch, process.number, FaultKind.EXCEPTION, text)
+        self._comes_back(process, fault)
+
     def _leaves(self, process: _Process, how: str, *, fault: bool) -> None:
         process.leaving, process.why = Outcome.LEFT, how
-        self._comes_back(process, rk.Leaving(how, fault))
+        leave = RankLeaves(process.machine.epoch, process.number, fault, how)
+        self._comes_back(process, leave)
 
     def _fails(self, process: _Process, why: str) -> None:
         if process.leaving is not None:
             self._ends(process, Outcome.FAILED)
             return
         process.leaving, process.why = Outcome.FAILED, why
-        self._feed_rank(process, rk.Leaving(f"failed: {why}"))
+        leave = RankLeaves(process.machine.epoch, process.number, True, f"failed: {why}")
+        self._feed_rank(process, leave)
 
     def _ends(self, process: _Process, how: Outcome) -> None:
-        self._feed_rank(process, rk.Gone())
+        self._feed_rank(process, RankReturned(process.number))
         process.outcome = how = process.leaving or how
-        self._say(process.name, f"{how.value}: {process.why}" if process.why else how.value)
+        self.say(process.name, f"{how.value}: {process.why}" if process.why else how.value)
 
     def _dies(self, process: _Process, how: str) -> None:
         if not process.goes_on:
             return
-        self._say(process.name, f"dies: {how}")
+        self.say(process.name, f"dies: {how}")
         process.is_alive = False
         self._out_of_user_code(process)
-        gone = gd.RankGone(process.number, how)
+        gone = gd.RankEnded(process.number, how)
         self.clock.call_in(self._short(), partial(self._feed_guard, process.node, gone))
 
     def _out_of_user_code(self, process: _Process) -> None:
         self._promises.leave(process)
         process.at_collective = False
-
-
-def simulate_call(
-    seed: int, ranks: int = 8, *, trace: bool = False
-) -> tuple[CallSimulation, Violation | None]:
-    """Run the random call of ``seed``; what it violated, if anything."""
-    simulation = CallSimulation(random_call(seed, ranks), seed, trace=trace)
-    try:
-        simulation.run()
-    except Violation as violation:
-        return simulation, violation
-    return simulation, None

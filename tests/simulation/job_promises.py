@@ -28,21 +28,21 @@ from collections.abc import Callable, Mapping
 
 from holdfast.base.pure.rank_sets import ranks_of
 from holdfast.job.pure.exit_codes import Ending
-from holdfast.job.pure.incidents import VERDICT_SHARE
 from holdfast.job.pure.membership import (
     Decision,
     End,
+    JobOutcome,
     Judged,
     LeaderBeat,
-    Look,
-    Outcome,
-    Refused,
+    NodeRefused,
+    OpenIncident,
     Round,
-    Stop,
+    StopCycle,
     StopWhy,
 )
 from holdfast.job.pure.rules import RestartPolicy
-from holdfast.node.pure.launcher import Ended, Finish
+from holdfast.job.pure.timing import VERDICT_SHARE
+from holdfast.node.pure.launcher import LauncherEnd, LeaveProcess
 from holdfast.testing.clock import VirtualClock
 from tests.simulation import describe
 from tests.simulation.scenario import Scenario
@@ -50,10 +50,6 @@ from tests.simulation.simulated_node import SimulatedNode
 
 _QUICK_S = 0.02
 """On a network with longer ways evidence may come too late."""
-
-
-class Violation(AssertionError):  # noqa: N818 - reads as what it is
-    """The machines broke a promise; the text says which, when and where."""
 
 
 class JobPromises:
@@ -147,13 +143,13 @@ class JobPromises:
         if isinstance(decision, LeaderBeat):
             return
         if self.end is not None:
-            fine = decision == self.end or isinstance(decision, Refused)
+            fine = decision == self.end or isinstance(decision, NodeRefused)
             self._check(fine, f"the job had ended, then: {describe.decision(decision)}")
             return
         match decision:
             case Round():
                 self._check_round(decision)
-            case Stop(cycle=cycle):
+            case StopCycle(cycle=cycle):
                 self._check(
                     not self._stopped and cycle == self.rounds[-1].cycle,
                     f"stop of cycle {cycle}, which does not run",
@@ -165,7 +161,7 @@ class JobPromises:
                 self._growths += decision.why is StopWhy.GROWTH
                 for launcher in self._launchers.values():
                     launcher.ops = 0
-            case Look(cycle=cycle):
+            case OpenIncident(cycle=cycle):
                 runs = not self._stopped and cycle == self.rounds[-1].cycle
                 self._check(runs and self._looked_at is None, "an incident too many")
                 self._looked_at = self._clock.now
@@ -174,7 +170,7 @@ class JobPromises:
             case End():
                 self._check_verdict(decision)
                 self.end = decision
-            case Refused(node=node):
+            case NodeRefused(node=node):
                 launcher = self._by_node[node]
                 heard = launcher.is_member and launcher.audible and launcher.lawful
                 heard = heard and launcher.belongs
@@ -206,7 +202,7 @@ class JobPromises:
                 f"K-2: {one.name} can be heard, and its evidence is missing",
             )
 
-    def _check_cause(self, stop: Stop) -> None:
+    def _check_cause(self, stop: StopCycle) -> None:
         """The node that a cycle was stopped for has failed in it, or can't be heard, or is new."""
         cause = self._by_node[stop.node or ""]
         self._check(
@@ -279,7 +275,7 @@ class JobPromises:
         rules = self._scenario.rules
         if self._stopped:
             self._check_time_to_decide()
-        if end.outcome is Outcome.SUCCEEDED:
+        if end.outcome is JobOutcome.SUCCEEDED:
             names = [place.node for place in self.rounds[-1].places]
             cycle = self.rounds[-1].cycle
             done = sum((cycle, name) in self._succeeded for name in names)
@@ -317,7 +313,7 @@ class JobPromises:
             cycle < len(self.rounds),
             f"R-1: {launcher.name} starts cycle {cycle}, which nobody has formed",
         )
-        place = launcher.core.place
+        place = launcher.core.node.place
         true_one = self.rounds[cycle]
         self._check(
             place is not None and true_one.places[place.group_rank].node == launcher.name,
@@ -335,21 +331,24 @@ class JobPromises:
                 f"R-1: {what} in cycle {cycle}, ranks of cycle {other} run on {count} nodes",
             )
 
-    def finish(self, launcher: SimulatedNode, finish: Finish) -> None:
+    def finish(self, launcher: SimulatedNode, finish: LeaveProcess) -> None:
         """It leaves the job."""
         self._check(
-            launcher.running is None or launcher.stuck or finish.ended is Ended.STUCK,
+            launcher.running is None or launcher.stuck or finish.ended is LauncherEnd.STUCK,
             f"K-1: {launcher.name} leaves, and its ranks run",
         )
         if launcher.running is not None:
             self.break_rules(launcher)
         self._check(
-            launcher.belongs or finish.ended is not Ended.SUCCEEDED,
+            launcher.belongs or finish.ended is not LauncherEnd.SUCCEEDED,
             f"R-3: {launcher.name} is of another job, and says that it succeeded",
         )
         end = self.end
-        if end is not None and finish.ended in (Ended.SUCCEEDED, Ended.SHUT_DOWN):
-            wanted = {Outcome.SUCCEEDED: Ended.SUCCEEDED, Outcome.SHUT_DOWN: Ended.SHUT_DOWN}
+        if end is not None and finish.ended in (LauncherEnd.SUCCEEDED, LauncherEnd.SHUT_DOWN):
+            wanted = {
+                JobOutcome.SUCCEEDED: LauncherEnd.SUCCEEDED,
+                JobOutcome.SHUT_DOWN: LauncherEnd.SHUT_DOWN,
+            }
             self._check(
                 finish.ended is wanted.get(end.outcome)
                 and (end.exit_code is None or finish.exit_code == end.exit_code),

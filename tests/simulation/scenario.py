@@ -11,8 +11,9 @@ import random
 from dataclasses import dataclass, field
 
 from holdfast.job.pure.assign import Policy as NodePolicy
-from holdfast.job.pure.membership import EXCLUDE, SHUTDOWN, Pace
+from holdfast.job.pure.membership import EXCLUDE, SHUTDOWN
 from holdfast.job.pure.rules import RestartPolicy, Rules
+from holdfast.job.pure.timing import Pace
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.base.pure.rank_sets import ranks_of
 from holdfast.evidence.pure.evidence import RankDigest
-from holdfast.node.pure import node_evidence, rank_life
-from holdfast.watch.pure import monitor_messages as said
+from holdfast.node.pure import rank_life
+from holdfast.node.pure.node_evidence import IncidentOver
+from holdfast.watch.pure import monitor_messages
 
 if TYPE_CHECKING:
     from tests.simulation.simulated_node import Rank, SimulatedNode
@@ -52,7 +53,7 @@ class SimulatedMonitors:
         self._died: set[tuple[int | None, int]] = set()
         """Cycles and local ranks whose monitors have."""
         self._answers_at: dict[int, float] = {}
-        self.over: node_evidence.IncidentOver | None = None
+        self.over: IncidentOver | None = None
 
     # ------------------------------------------------------------ ranks hang
     def hang(self, *, every: bool = False) -> None:
@@ -72,8 +73,11 @@ class SimulatedMonitors:
             return
         self._hangs[local_rank] = hang = _Hang(rank, cycle, now)
         about = "section", "step", 6.0, 5.0, False, now, now
-        self._say(local_rank, said.Overdue(cycle, local_rank, local_rank, 100 + local_rank, *about))
-        if evidence_s := node.core.evidence.timeout_s:
+        self._say(
+            local_rank,
+            monitor_messages.Overdue(cycle, local_rank, local_rank, 100 + local_rank, *about),
+        )
+        if evidence_s := node.core.node.evidence.timeout_s:
             node.clock.call_in(evidence_s, partial(self._by_itself, local_rank, hang))
         else:
             takes_s = node.rng.choice((0.05, 0.05, 1.0))
@@ -96,9 +100,9 @@ class SimulatedMonitors:
         hang.is_ended = True
         whose = hang.cycle, local_rank, 100 + local_rank
         took_s = node.world.clock.now - hang.found_at
-        self._say(local_rank, said.Evidence(*whose, None, None, took_s, None))
-        self._say(local_rank, said.Signalled(*whose, SIGKILL, "hung"))
-        if node.alive and node.core.evidence.timeout_s and node.paused_until <= hang.found_at:
+        self._say(local_rank, monitor_messages.Evidence(*whose, None, None, took_s, None))
+        self._say(local_rank, monitor_messages.Signalled(*whose, SIGKILL, "hung"))
+        if node.alive and node.core.node.evidence.timeout_s and node.paused_until <= hang.found_at:
             over = self.over
             is_explained = over is not None and (over.cycle, local_rank) == (
                 hang.cycle,
@@ -108,14 +112,14 @@ class SimulatedMonitors:
             node.world.check(is_explained or node.has_quit, what)
         if node.ranks.get(local_rank) is hang.rank:
             node.signal(local_rank, SIGKILL)
-            outlived = said.Stuck(*whose, 15.0, "state D")
+            outlived = monitor_messages.Unkillable(*whose, 15.0, "state D")
             node.clock.call_in(15.0, partial(self._outlives, local_rank, hang, outlived))
 
-    def _outlives(self, local_rank: int, hang: _Hang, word: said.Stuck) -> None:
+    def _outlives(self, local_rank: int, hang: _Hang, word: monitor_messages.Unkillable) -> None:
         if self._node.ranks.get(local_rank) is hang.rank:
             self._node.tell(rank_life.MonitorSaid(local_rank, word))
 
-    def _say(self, local_rank: int, word: said.ToLauncher) -> None:
+    def _say(self, local_rank: int, word: monitor_messages.ToLauncher) -> None:
         if self._node.alive:
             event = rank_life.MonitorSaid(local_rank, word)
             self._node.world.say(self._node.name, event)
@@ -136,50 +140,46 @@ class SimulatedMonitors:
 
     def _starts(self, local_rank: int) -> None:
         self._without.discard(local_rank)
-        self._say(local_rank, said.Ready())
+        self._say(local_rank, monitor_messages.MonitorReady())
         rank, cycle = self._node.ranks.get(local_rank), self._node.running
         if cycle is not None and rank and rank.hung_at is not None and not rank.is_ending:
             self._find(local_rank, rank, cycle)
 
     # ------------------------------------------------------------ an incident
-    def carry_out(
-        self, effect: node_evidence.LookAt | node_evidence.LetGoOn | node_evidence.IncidentOver
-    ) -> None:
+    def carry_out(self, effect: rank_life.ToMonitors | IncidentOver) -> None:
         """What the launcher wants of its monitors, or writes down."""
-        match effect:
-            case node_evidence.LookAt():
-                self._look(effect)
-            case node_evidence.LetGoOn(_, cycle, local_ranks, _):
-                for local_rank in local_ranks:
+        if isinstance(effect, IncidentOver):
+            self._check(effect)
+            self.over = effect
+            return
+        for local_rank, message in effect.messages.items():
+            match message:
+                case monitor_messages.CollectEvidence():
+                    self._look(local_rank, message)
+                case monitor_messages.Proceed(cycle=cycle):
                     hang = self._hangs.get(local_rank)
                     if hang is not None and hang.cycle == cycle and local_rank not in self._without:
                         self._node.clock.call_in(0.0, partial(self._end, local_rank, hang))
-            case node_evidence.IncidentOver():
-                self._check(effect)
-                self.over = effect
 
-    def _look(self, look: node_evidence.LookAt) -> None:
+    def _look(self, local_rank: int, look: monitor_messages.CollectEvidence) -> None:
         node = self._node
-        for local_rank in look.local_ranks:
-            if node.rng.random() < _SILENT:
-                self._silent.add((look.cycle, local_rank))
-            takes_s = min(node.rng.choice((0.02, 0.05, 0.09, 0.3)), look.within_s)
-            self._answers_at[local_rank] = node.world.clock.now + takes_s
-            node.clock.call_in(takes_s, partial(self._looked, look, local_rank))
+        if node.rng.random() < _SILENT:
+            self._silent.add((look.cycle, local_rank))
+        takes_s = min(node.rng.choice((0.02, 0.05, 0.09, 0.3)), look.within_s)
+        self._answers_at[local_rank] = node.world.clock.now + takes_s
+        node.clock.call_in(takes_s, partial(self._looked, look, local_rank))
 
-    def _looked(self, look: node_evidence.LookAt, local_rank: int) -> None:
+    def _looked(self, look: monitor_messages.CollectEvidence, local_rank: int) -> None:
         node = self._node
         is_silent = (look.cycle, local_rank) in self._silent or local_rank in self._without
         if is_silent or local_rank not in node.ranks or node.running != look.cycle:
             return
-        place = node.core.place
-        rank = (place.rank_offset if place else 0) + local_rank
-        digest = RankDigest(rank, node.name, local_rank, 100 + local_rank, "S", place="f x.py:1")
-        self._say(local_rank, said.Looked(look.incident, look.cycle, digest))
+        digest = RankDigest(look.rank, node.name, local_rank, look.pid, "S", place="f x.py:1")
+        self._say(local_rank, monitor_messages.EvidenceCollected(look.incident, look.cycle, digest))
 
-    def _check(self, over: node_evidence.IncidentOver) -> None:
-        node, place = self._node, self._node.core.place
-        if place is None or over.cycle != node.core.evidence.cycle:
+    def _check(self, over: IncidentOver) -> None:
+        node, place = self._node, self._node.core.node.place
+        if place is None or over.cycle != node.core.node.evidence.cycle:
             return
         for local_rank in range(place.nproc):
             digest = over.digests.get(place.rank_offset + local_rank)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -17,16 +17,21 @@ from typing import Any, Protocol
 from holdfast.base.pure.common_events import IterationRead, Note, TimePassed
 from holdfast.base.pure.deadlines import earliest
 from holdfast.health.pure import gate as gating
-from holdfast.health.pure.gate import Gate
-from holdfast.health.pure.health import Finding, Verdict
+from holdfast.health.pure.gate import HealthGate
+from holdfast.health.pure.health import Finding, Fitness
+from holdfast.inplace.pure.job_calls import CallBegan, CallEnded
 from holdfast.job.pure.leader import Leader, ReadIteration
-from holdfast.job.pure.member import RanksFailed
+from holdfast.job.pure.member import RanksFailed, StartRanks
 from holdfast.job.pure.membership import FailureReport
 from holdfast.node.pure import launcher as machine
-from holdfast.node.pure import node, node_evidence, rank_life
+from holdfast.node.pure import node, rank_life
+from holdfast.node.pure.cycle_events import CycleEnding
 from holdfast.node.pure.launcher import Launcher, PortReserved
-from holdfast.standby.pure import standby
+from holdfast.node.pure.node_evidence import IncidentOver, NodeEvidence
+from holdfast.standby.pure import parked_interpreters
+from holdfast.standby.pure.parked_messages import ParkedReady
 from holdfast.testing.clock import VirtualClock
+from tests.simulation.kernel import Alarm, Link, ProcessClock
 from tests.simulation.simulated_monitors import SimulatedMonitors
 
 RANKS_OUTLIVE_LAUNCHER_S = 0.05
@@ -34,7 +39,7 @@ SIGTERM, SIGKILL = 15, 9
 _DIES_S = (0.001, 0.2)
 """How long SIGKILL takes, by the memory that the kernel frees."""
 LONGEST_KILL_S = _DIES_S[1]
-_SHAPE = standby.Shape(["train.py"], {}, {})
+_SHAPE = parked_interpreters.Shape(["train.py"], {}, {})
 
 
 class World(Protocol):
@@ -62,33 +67,6 @@ class World(Protocol):
 
     def ranks_gone(self, one: SimulatedNode) -> None:
         """No rank of the node is alive any more."""
-
-
-class OwnClock:
-    """Of one node: what is due while its processes are stopped happens when they go on."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        self._clock = clock
-        self.asleep_until = 0.0
-
-    @property
-    def is_asleep(self) -> bool:
-        """No process of the node gets the processor."""
-        return self._clock.now < self.asleep_until
-
-    def call_at(self, at: float, action: Callable[[], None]) -> None:
-        """See :meth:`.VirtualClock.call_at`."""
-        self._clock.call_at(at, partial(self._act, action))
-
-    def call_in(self, delay_s: float, action: Callable[[], None]) -> None:
-        """See :meth:`.VirtualClock.call_in`."""
-        self._clock.call_in(delay_s, partial(self._act, action))
-
-    def _act(self, action: Callable[[], None]) -> None:
-        if self.is_asleep:
-            self.call_at(self.asleep_until, action)
-        else:
-            action()
 
 
 @dataclass
@@ -128,7 +106,6 @@ class SimulatedNode:
     uses_standby: bool = False
     alive: bool = True
     has_quit: bool = False
-    timer_at: float | None = None
     # ranks
     running: int | None = None
     ranks: dict[int, Rank] = field(default_factory=dict)
@@ -155,11 +132,12 @@ class SimulatedNode:
     # network
     joined_at: float = math.inf
     """When it sent its last join."""
-    reads_at: float = 0.0
+    up: Link = field(default_factory=Link)
+    down: Link = field(default_factory=Link)
     ops: int = 0
     # inside
-    gate: Gate = field(default_factory=lambda: Gate(5.0))
-    parked: standby.Standby | None = None
+    gate: HealthGate = field(default_factory=lambda: HealthGate(5.0))
+    parked: parked_interpreters.ParkedInterpreters | None = None
     _inbox: deque[Any] = field(default_factory=deque)
     _log: deque[Any] = field(default_factory=deque)
     _is_at_work: bool = False
@@ -169,9 +147,10 @@ class SimulatedNode:
     """The question that the health process works on; it may die of it."""
 
     def __post_init__(self) -> None:
-        self.clock = OwnClock(self.world.clock)
+        self.clock = ProcessClock(self.world.clock)
+        self._alarm = Alarm(self.clock, self._alarm_at, self._on_time)
         if self.uses_standby:
-            self.parked = standby.Standby(self.core.node.nproc, 5.0, 1 << 40)
+            self.parked = parked_interpreters.ParkedInterpreters(self.core.node.nproc, 5.0, 1 << 40)
         self.monitors = SimulatedMonitors(self)
         self._watch_machines()
 
@@ -236,28 +215,14 @@ class SimulatedNode:
         machines = (self.core, self.gate, self.parked)
         return earliest(*(one.next_deadline() for one in machines if one is not None))
 
+    def _alarm_at(self) -> float | None:
+        """Not while it is paused: then when it is not."""
+        is_paused = self.world.clock.now < self.paused_until
+        return self.next_deadline() if self.alive and not self.has_quit and not is_paused else None
+
     def arm(self) -> None:
         """Have it woken in time."""
-        if not self.alive or self.has_quit or self.world.clock.now < self.paused_until:
-            return
-        at = self.next_deadline()
-        if at is None:
-            return
-        at = max(at, self.world.clock.now)
-        if self.timer_at is None or at < self.timer_at:
-            self.timer_at = at
-            self.clock.call_at(at, partial(self._timer, at))
-
-    def _timer(self, at: float) -> None:
-        if self.timer_at != at or not self.alive or self.has_quit:
-            return
-        self.timer_at = None
-        now = self.world.clock.now
-        due = self.next_deadline()
-        if due is None or due > now or now < self.paused_until:
-            self.arm()  # not while it is paused: then when it is not
-            return
-        self._on_time()
+        self._alarm.set()
 
     def _on_time(self) -> None:
         self._inbox.append(TimePassed())
@@ -275,15 +240,15 @@ class SimulatedNode:
     def _watch_machines(self) -> None:
         """What one of them decided is passed on before it is told anything else."""
         core = self.core
-        for one in (core.node, core.member, core.lives, core.evidence):
+        for one in (core.node, core.member):
             self.watch(one)
-        pass_on = core._pass_on
+        route = core._route
 
-        def passed(effect: Any, now: float) -> Any:
+        def routed(source: Any, effect: Any) -> Any:
             self._unpassed.pop(id(effect), None)
-            return pass_on(effect, now)
+            return route(source, effect)
 
-        core._pass_on = passed  # type: ignore[method-assign]
+        core._route = routed  # type: ignore[method-assign]
 
     def watch(self, one: Any) -> None:
         """Check that it is told nothing while what it decided is still to be passed on."""
@@ -301,11 +266,11 @@ class SimulatedNode:
     # ------------------------------------------------------------ effects
     def _do(self, effect: Any) -> None:
         match effect:
-            case node.StartCycle(cycle):
+            case StartRanks(formed):
                 self.world.carry_out(self, effect)
-                self._start(cycle)
+                self._start(formed.cycle)
             case node.SignalRanks(local_ranks, signum):
-                is_stopping = self.core.node.phase is node.Phase.STOPPING
+                is_stopping = self.core.node.phase is node.NodePhase.STOPPING
                 self.told_to_stop = self.told_to_stop or is_stopping
                 self.world.say(self.name, effect)
                 self._send(local_ranks, signum)
@@ -322,13 +287,13 @@ class SimulatedNode:
                 self.tell(PortReserved(20001 + cycle))
                 self._sweeping = cycle
                 self.clock.call_in(self.rng.choice((0.0, 0.02)), partial(self._swept, cycle))
-            case node_evidence.LookAt() | node_evidence.LetGoOn() | node_evidence.IncidentOver():
+            case rank_life.ToMonitors() | IncidentOver():
                 self.world.say(self.name, effect)
                 self.monitors.carry_out(effect)
             case rank_life.StartMonitor(local_rank):
                 self.monitors.start(local_rank)
-            case node.FailureSeen():
-                self._on_failure_seen(effect)
+            case RanksFailed():
+                self._on_failure(effect)
             case node.CheckHost():
                 self.world.check(not self.ranks, f"{self.name} checks its host beside its ranks")
                 self._tell_gate(gating.Asked(effect.after_ranks))
@@ -339,24 +304,23 @@ class SimulatedNode:
             case _:
                 self.world.carry_out(self, effect)
 
-    def _on_failure_seen(self, seen: node.FailureSeen) -> None:
+    def _on_failure(self, failed: RanksFailed) -> None:
         now = self.world.clock.now
-        lives = self.core.rank_lives
+        lives = self.core.node.lives.ranks
         waits = [
             k
             for k, life in lives.items()
             if life.suspected_at is not None
             and not life.is_gone
-            and now < life.suspected_at + self.core.lives.held_s
-            and k != seen.local_rank
+            and now < life.suspected_at + self.core.node.lives.held_s
+            and k != failed.local_rank
         ]
         self.world.check(
-            not waits or self.told_to_stop or lives[seen.local_rank].host_problem is not None,
-            f"K-2: {self.name} tells of rank {seen.local_rank} while {waits} give evidence",
+            not waits or self.told_to_stop or lives[failed.local_rank].host_problem is not None,
+            f"K-2: {self.name} tells of rank {failed.local_rank} while {waits} give evidence",
         )
         failure = FailureReport("a rank failed")
-        failed = RanksFailed(seen.cycle, failure, seen.every, seen.may_restart)
-        self.tell(failed)
+        self.tell(RanksFailed(**{**vars(failed), "failure": failure}))
 
     # ------------------------------------------------------------ ranks
     def _start(self, cycle: int) -> None:
@@ -367,6 +331,7 @@ class SimulatedNode:
             k: Rank(is_stubborn=self.rng.random() < self.slow_stop)
             for k in range(self.core.node.nproc)
         }
+        self.core.node.ranks_started({local_rank: 100 + local_rank for local_rank in self.ranks})
         for local_rank, rank in self.ranks.items():
             takes_s = self.work_s * self.rng.uniform(0.8, 1.2)
             end = partial(self.rank_exits, cycle, local_rank, 0, rank)
@@ -374,15 +339,19 @@ class SimulatedNode:
         if self.calls:
             self.clock.call_in(self.work_s * self.rng.uniform(0.1, 0.4), partial(self._call, cycle))
         if self.parked is not None:
-            self._tell_parked(standby.Wanted(0, _SHAPE))
-            self._tell_parked(standby.CycleStarted())
+            self._tell_parked(parked_interpreters.RankWanted(0, _SHAPE))
+            self._tell_parked(parked_interpreters.RanksStarted())
         self.iteration += self.rng.choice((0, 1))
 
     def _call(self, cycle: int) -> None:
         """All ranks enter the function, if all have come."""
         if self.running == cycle and len(self.ranks) == self.core.node.nproc and not self.failing:
             self.in_call = True
-            self.tell(node.CallBegan(tuple(self.ranks)))
+            self.tell(CallBegan(cycle, self._global(self.ranks)))
+
+    def _global(self, local_ranks: Iterable[int]) -> tuple[int, ...]:
+        place = self.core.node.place
+        return tuple((place.rank_offset if place else 0) + k for k in local_ranks)
 
     def _complete_if_all_are_done(self) -> None:
         """Of those that are left: who is stuck is given up by its guard."""
@@ -390,7 +359,7 @@ class SimulatedNode:
         if not self.in_call or not left or not all(rank.is_done for rank in left.values()):
             return
         self.in_call, self.has_completed = False, True
-        self.tell(node.CallEnded(tuple(left), finished=True))
+        self.tell(CallEnded(self.running or 0, self._global(left), finished=True))
         for local_rank, rank in left.items():
             end = partial(self.rank_exits, self.running, local_rank, 0, rank)
             self.clock.call_in(self.rng.choice((0.0, 0.01)), end)
@@ -453,7 +422,7 @@ class SimulatedNode:
         if not self.ranks:
             self.world.ranks_gone(self)
         if self.parked is not None:
-            self._tell_parked(standby.CycleEnding())
+            self._tell_parked(CycleEnding())
         self.tell(rank_life.Exited(local_rank, code))
         self._complete_if_all_are_done()
 
@@ -481,9 +450,9 @@ class SimulatedNode:
                     self.clock.call_in(0.01, partial(self._answer, number))
                 case gating.Checked(problem):
                     self.tell(node.HostChecked(problem))
-                case gating.Sick(finding):
+                case gating.HostUnhealthy(finding):
                     self.tell(node.HostBroke(str(finding), finding.device))
-                case gating.Start() | gating.Kill() | Note():
+                case gating.Start() | gating.KillHealthProcess() | Note():
                     pass
         if not self._is_at_work:
             self.arm()
@@ -493,35 +462,40 @@ class SimulatedNode:
             return
         if self.health_dies > 0:
             self.health_dies -= 1
-            self._tell_gate(gating.Died("killed"))
+            self._tell_gate(gating.HealthProcessDied("killed"))
             return
         if self.sick:
-            lost = Finding("gpu", "GPU 0", Verdict.UNHEALTHY, "lost")
+            lost = Finding("gpu", "GPU 0", Fitness.UNHEALTHY, "lost")
             self._tell_gate(gating.Found(number, lost))
         self._tell_gate(gating.Answered(number))
 
     def breaks(self) -> None:
         """Its health process reports something unasked."""
         self.sick = True
-        lost = Finding("gpu", "GPU 0", Verdict.UNHEALTHY, "lost", device=0)
+        lost = Finding("gpu", "GPU 0", Fitness.UNHEALTHY, "lost", device=0)
         if self.alive and not self.has_quit:
             self._tell_gate(gating.Noticed(lost))
 
     # ------------------------------------------------------------ parked interpreters
-    def _tell_parked(self, event: standby.Event) -> None:
+    def _tell_parked(self, event: parked_interpreters.Event) -> None:
         if self.parked is None or not self.alive or self.has_quit:
             return
         for effect in self.parked.handle(event, self.world.clock.now):
             match effect:
-                case standby.Prepare(local_rank):
+                case parked_interpreters.Prepare(local_rank):
                     self.world.check(
                         self.running is not None, f"{self.name} prepares beside no ranks"
                     )
-                    started = standby.Started(local_rank, _SHAPE)
-                    ready = standby.Ready(local_rank, 1 << 18)
+                    started = parked_interpreters.Started(local_rank, _SHAPE)
+                    ready = parked_interpreters.ParkedSaid(local_rank, ParkedReady(1 << 18, {}))
                     self.clock.call_in(0.0, partial(self._tell_parked, started))
                     self.clock.call_in(2.0, partial(self._tell_parked, ready))
-                case standby.GoOn() | standby.Discard() | standby.AllParked() | Note():
+                case (
+                    parked_interpreters.BecomeRank()
+                    | parked_interpreters.Discard()
+                    | parked_interpreters.AllParked()
+                    | Note()
+                ):
                     pass
         if not self._is_at_work:
             self.arm()
@@ -531,9 +505,13 @@ def launcher_of(member: Any, rules: Any, nproc: int) -> Launcher:
     """The machines of one launcher."""
     return machine.Launcher(
         node.Node(
-            nproc, stop_grace_s=15.0, signal_grace_s=60.0, checks_host=True, measures_waits=True
+            nproc,
+            stop_grace_s=15.0,
+            signal_grace_s=60.0,
+            checks_host=True,
+            measures_waits=True,
+            evidence=NodeEvidence(rules.evidence_s, member.desc.hostname),
         ),
         member,
         rules,
-        evidence=node_evidence.NodeEvidence(rules.evidence_s),
     )

@@ -16,48 +16,47 @@ of one is broken.
 from __future__ import annotations
 
 import random
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from holdfast.base.pure.codec import decode, encode
 from holdfast.base.pure.common_events import Begin, ControlRequested, SignalArrived
 from holdfast.base.pure.never import assert_never
-from holdfast.job.pure.leader import Arrived, Leader, Publish
-from holdfast.job.pure.member import Heard, LeaderLost, Member, Send
+from holdfast.job.pure.leader import Leader
+from holdfast.job.pure.member import LeaderLost, Member, StartRanks
 from holdfast.job.pure.membership import (
     DECISIONS,
     MESSAGES,
     SHUTDOWN,
     Beat,
-    Control,
+    ControlAsked,
+    CyclePlace,
     Decision,
     Descriptor,
     End,
     FailureReport,
+    JobOutcome,
     Join,
     LeaderBeat,
     Leave,
     LeaveWhy,
     Message,
+    NodeRefused,
     NodeState,
-    Outcome,
-    Pace,
-    Place,
-    Refused,
     Round,
-    State,
-    Stop,
+    StateChanged,
+    StopCycle,
 )
 from holdfast.job.pure.sealed import Sealer, SealError
+from holdfast.job.pure.timing import Pace
 from holdfast.job.pure.workload import Workload
-from holdfast.node.pure import node as ranks
-from holdfast.node.pure.launcher import Finish, Met, Quit
-from holdfast.testing.clock import VirtualClock
+from holdfast.node.pure.launcher import LeaveProcess, Met, QuitProcess
 from tests.simulation import describe
-from tests.simulation.job_promises import JobPromises, Violation
+from tests.simulation.job_promises import JobPromises
+from tests.simulation.kernel import Link, World
 from tests.simulation.scenario import (
     Ask,
     Breaks,
@@ -118,32 +117,30 @@ class Result:
     published: int
 
 
-@dataclass
-class Simulation:
+class Simulation(World):
     """One history of one scenario.
 
     Args:
         scenario: The job, its network, its faults.
         seed: Of everything that is left to chance: delays, losses, how long things take.
         crash_after: (step, host): the launcher of this host dies right after this step.
-        trace: Keep a transcript in :attr:`transcript`; costs time.
+        trace: Keep a transcript.
     """
 
-    scenario: Scenario
-    seed: int = 0
-    crash_after: Iterable[tuple[int, int]] = ()
-    trace: bool = False
-
-    transcript: list[str] = field(default_factory=list, init=False)
-    steps: int = field(default=0, init=False)
-
-    def __post_init__(self) -> None:
-        self.clock = VirtualClock()
-        self._rng = random.Random(self.seed)
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: int = 0,
+        crash_after: Iterable[tuple[int, int]] = (),
+        *,
+        trace: bool = False,
+    ) -> None:
+        super().__init__(seed, trace=trace)
+        self.scenario = scenario
         self._delays = (*self.scenario.network.delay_s,)
         self.longest_way_s = self.scenario.network.longest_way_s
         self._crashes: dict[int, list[int]] = {}
-        for step, host in self.crash_after:
+        for step, host in crash_after:
             self._crashes.setdefault(step, []).append(host)
         self.make_leader = Leader
         """For tests: a leader with a bug."""
@@ -157,6 +154,8 @@ class Simulation:
         self._arriving: list[SimulatedNode] = []
         self._maybe_members: deque[SimulatedNode] = deque()
         self._cuts: list[tuple[Cut, float]] = []
+        self._cuts_up: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        self._cuts_down: dict[int, list[tuple[float, float]]] = defaultdict(list)
         self._log: list[Decision] = []
         self._promises = JobPromises(
             self.scenario, self.clock, self._launchers, self._by_node, self.check
@@ -236,7 +235,8 @@ class Simulation:
             scenario.standby,
             calls=scenario.calls,
         )
-        one.reads_at = self.clock.now
+        one.up.cuts, one.down.cuts = self._cuts_up[host], self._cuts_down[host]
+        one.down.last_at = self.clock.now
         self._launchers[host] = self._by_node[node] = one
         self._maybe_members.append(one)
         for cut, until in self._cuts:
@@ -250,7 +250,7 @@ class Simulation:
                 self._meet(each)
 
     def _meet(self, one: SimulatedNode) -> None:
-        one.reads_at = self.clock.now
+        one.down.last_at = self.clock.now
         one.tell(Met(leads=one.host == 0))
         leader = one.core.leader
         if leader is not None:
@@ -275,7 +275,7 @@ class Simulation:
         if one.clock.is_asleep and not isinstance(fault, (Crash, Cut, Suspend)):
             one.clock.call_at(one.clock.asleep_until, partial(self.inflict, fault))
             return
-        self._say(one.name, f"** {fault}")
+        self.say(one.name, f"** {fault}")
         match fault:
             case Suspend(for_s=for_s):
                 self._suspend(one, for_s)
@@ -317,7 +317,7 @@ class Simulation:
 
     def crash(self, one: SimulatedNode) -> None:
         """The launcher is gone; its ranks follow when its monitors see it."""
-        self._say(one.name, "** dies")
+        self.say(one.name, "** dies")
         cycle = one.running
         one.die()
         if cycle is not None:
@@ -330,17 +330,14 @@ class Simulation:
                 self._lose_store("connection reset")
 
     # ------------------------------------------------------------ what a node asks of its world
-    def say(self, who: str, what: object) -> None:
-        """See :class:`.simulated_node.World`."""
-        self._say(who, what)
+    def describe(self, effect: Any) -> str:
+        """See :class:`.World`."""
+        return describe.effect(effect)
 
-    def check(self, holds: bool, otherwise: str) -> None:
-        """See :class:`.simulated_node.World`."""
-        if not holds:
-            self._say("violation", otherwise)
-            raise Violation(
-                f"{otherwise}, at {self.clock.now:.4f} s, step {self.steps}, seed {self.seed}"
-            )
+    def outcome(self) -> str:
+        """How the job ended."""
+        end = self.leader.end if self.leader is not None else None
+        return end.outcome.value if end is not None else "leader lost"
 
     def survives_step(self, one: SimulatedNode) -> bool:
         """See :class:`.simulated_node.World`."""
@@ -353,30 +350,32 @@ class Simulation:
 
     def carry_out(self, one: SimulatedNode, effect: Any) -> None:
         """See :class:`.simulated_node.World`."""
+        if isinstance(effect, Message):
+            if not isinstance(effect, Beat):
+                self.say(one.name, effect)
+            self._send(one, effect)
+            return
+        if isinstance(effect, Decision):
+            if not isinstance(effect, LeaderBeat):
+                self.say("leader", effect)
+            self._publish(one, effect)
+            return
         match effect:
-            case Send(message):
-                if not isinstance(message, Beat):
-                    self._say(one.name, effect)
-                self._send(one, message)
-            case Publish(decision):
-                if not isinstance(decision, LeaderBeat):
-                    self._say("leader", effect)
-                self._publish(one, decision)
-            case ranks.StartCycle(cycle):
-                self._say(one.name, effect)
-                self._promises.start(one, cycle)
-                if cycle:
+            case StartRanks(formed):
+                self.say(one.name, effect)
+                self._promises.start(one, formed.cycle)
+                if formed.cycle:
                     self._restart_ops[one.name] = one.ops
-            case Finish():
-                self._say(one.name, effect)
+            case LeaveProcess():
+                self.say(one.name, effect)
                 self._promises.finish(one, effect)
-            case Quit():
-                self._say(one.name, effect)
+            case QuitProcess():
+                self.say(one.name, effect)
                 one.has_quit = True
                 if one.host == 0:
                     self._lose_store("the leader has closed")
             case _:
-                self._say(one.name, effect)
+                self.say(one.name, effect)
 
     def ranks_gone(self, one: SimulatedNode) -> None:
         """See :class:`.simulated_node.World`."""
@@ -392,7 +391,7 @@ class Simulation:
             decision = decode(DECISIONS, self.sealer.open(slot, SESSION, sealed))
         self._log.append(decision)
         if self.scenario.rules.is_of_one:
-            home.tell(Heard(decision), by_log=True)
+            home.tell(decision, by_log=True)
             return
         for one in self._launchers.values():
             if one.is_member:
@@ -404,15 +403,10 @@ class Simulation:
             return self._rng.uniform(0, network.spike_s)
         return self._rng.uniform(*self._delays)
 
-    def _arrives_at(self, host: int, sent_at: float, *, up: bool) -> float:
-        """When something under way arrives, given who is cut off when."""
-        at = sent_at + self._delay_s()
-        if host == 0:
-            return at  # the store is next door
-        for cut, until in self._cuts:
-            if cut.host in (host, 0) and cut.at <= at < until and (cut.up if up else cut.down):
-                at = until + self._delay_s()
-        return at
+    def _arrives_at(self, link: Link, host: int) -> float:
+        """When something sent now arrives; the store is next door to the launcher of host 0."""
+        now = self.clock.now
+        return now + self._delay_s() if host == 0 else link.arrives_at(now, self._delay_s)
 
     def _send(self, sender: SimulatedNode, message: Message) -> None:
         if not isinstance(message, Beat):
@@ -425,7 +419,7 @@ class Simulation:
             message = decode(MESSAGES, self.sealer.open("up/1", SESSION, sealed))
         if self.scenario.rules.is_of_one:
             self._leader_reads += 1
-            sender.tell(Arrived(message), by_log=True)
+            sender.tell(message, by_log=True)
             return
         self._put(sender, message)
         network = self.scenario.network
@@ -436,30 +430,29 @@ class Simulation:
     def _put(self, sender: SimulatedNode, message: Message) -> None:
         if sender.alive and not sender.has_quit:
             doomed = self._rng.random() < 0.5
-            at = self._arrives_at(sender.host, self.clock.now, up=True)
+            at = self._arrives_at(sender.up, sender.host)
             self.clock.call_at(at, partial(self._arrive, sender, message, doomed))
 
     def _arrive(self, sender: SimulatedNode, message: Message, doomed: bool) -> None:
         if doomed and not sender.alive:
             return  # it died between taking a number and writing under it
         self._leader_reads += 1
-        self._tell_leader(Arrived(message))
+        self._tell_leader(message)
 
-    def _tell_leader(self, event: Arrived) -> None:
+    def _tell_leader(self, message: Message) -> None:
         home = self._launchers.get(0)
         if home is not None:
-            home.tell(event)
+            home.tell(message)
 
     def _deliver(self, one: SimulatedNode, decision: Decision) -> None:
-        at = self._arrives_at(one.host, self.clock.now, up=False)
-        one.reads_at = at = max(at, one.reads_at)
+        at = one.down.in_order(self._arrives_at(one.down, one.host))
         self.clock.call_at(at, partial(self._read, one, decision))
 
     def _read(self, one: SimulatedNode, decision: Decision) -> None:
         if not isinstance(decision, LeaderBeat):
             one.ops += OPS_PER_DECISION
         if one.is_member:
-            one.tell(Heard(decision))
+            one.tell(decision)
 
     # ------------------------------------------------------------ strangers
     def _forge(self, fault: Stranger) -> None:
@@ -468,7 +461,7 @@ class Simulation:
             return
         named = self._launchers.get(fault.host)
         node = named.name if named is not None else "n99"
-        self._say("a stranger", f"** writes {fault.writes.value}, naming {node}")
+        self.say("a stranger", f"** writes {fault.writes.value}, naming {node}")
         slot_down, slot_up = f"down/{len(self._log) + 1}", f"up/{self._leader_reads + 1}"
         for slot, sealed in self._forged(fault.writes, node, slot_down, slot_up):
             try:
@@ -476,7 +469,7 @@ class Simulation:
             except SealError:
                 continue
             if slot == slot_up:
-                self._tell_leader(Arrived(decode(MESSAGES, body)))
+                self._tell_leader(decode(MESSAGES, body))
                 continue
             for launcher in self._launchers.values():
                 if launcher.is_member:
@@ -486,15 +479,15 @@ class Simulation:
         guess = Sealer("a guess", "j1")
         cycle = max(0, len(self._promises.rounds) - 1)
         words: dict[Forgery, Decision | Message] = {
-            Forgery.END: End(Outcome.SUCCEEDED, 0, "a stranger says so"),
-            Forgery.STOP: Stop(cycle, "a stranger says so", node),
-            Forgery.ROUND: Round(cycle + 1, (Place(node, 0, 1, 0, ""),), world_size=1),
-            Forgery.REFUSED: Refused(node, "a stranger says so"),
+            Forgery.END: End(JobOutcome.SUCCEEDED, 0, "a stranger says so"),
+            Forgery.STOP: StopCycle(cycle, "a stranger says so", node),
+            Forgery.ROUND: Round(cycle + 1, (CyclePlace(node, 0, 1, 0, ""),), world_size=1),
+            Forgery.REFUSED: NodeRefused(node, "a stranger says so"),
             Forgery.LEAVE: Leave(node, LeaveWhy.SIGNALLED),
-            Forgery.FAILED: State(
+            Forgery.FAILED: StateChanged(
                 node, cycle, NodeState.FAILED, FailureReport("so"), may_restart=False
             ),
-            Forgery.SHUT_DOWN: Control(node, SHUTDOWN, -1),
+            Forgery.SHUT_DOWN: ControlAsked(node, SHUTDOWN, -1),
         }
         if what is Forgery.REPLAY:
             end = encode(words[Forgery.END])
@@ -504,12 +497,18 @@ class Simulation:
                 (up, self.sealer.seal("up/0", SESSION, encode(words[Forgery.SHUT_DOWN]))),
             ]
         said = words[what]
-        slot = up if isinstance(said, (Leave, State, Control)) else down
+        slot = up if isinstance(said, (Leave, StateChanged, ControlAsked)) else down
         return [(slot, guess.seal(slot, SESSION, encode(said)))]
 
     def _cut(self, cut: Cut) -> None:
         cut = Cut(self.clock.now, cut.host, cut.for_s, cut.up, cut.down)
-        self._cuts.append((cut, self.clock.now + cut.for_s))
+        during = self.clock.now, self.clock.now + cut.for_s
+        self._cuts.append((cut, during[1]))
+        for host in range(self.scenario.hosts) if cut.host == 0 else [cut.host]:
+            if cut.up:
+                self._cuts_up[host].append(during)
+            if cut.down:
+                self._cuts_down[host].append(during)
         for one in self._launchers.values():
             self._suffer(cut, one)
 
@@ -554,7 +553,7 @@ class Simulation:
     def _lose_store(self, why: str) -> None:
         for one in self._launchers.values():
             if one.is_member and one.host != 0:
-                at = max(self.clock.now + self._delay_s(), one.reads_at)
+                at = max(self.clock.now + self._delay_s(), one.down.last_at)
                 self.clock.call_at(at, partial(one.tell, LeaderLost(why)))
 
     # ------------------------------------------------------------ ranks
@@ -603,10 +602,3 @@ class Simulation:
         if self._arriving or self._maybe_members:
             return False
         return not self._has_store() and not any(self._promises.running.values())
-
-    # ------------------------------------------------------------ words
-    def _say(self, who: str, what: Any) -> None:
-        if self.trace:
-            text = what if isinstance(what, str) else describe.effect(what)
-            if text:
-                self.transcript.append(f"{self.clock.now:10.4f}  {who}: {text}")

@@ -18,7 +18,8 @@ from tests.simulation.call_scenario import (
     RankFault,
     What,
 )
-from tests.simulation.inprocess import CallSimulation, simulate_call
+from tests.simulation.inprocess import CallSimulation
+from tests.simulation.simulate import simulate_call
 
 
 def ends(call: Call, seed: int = 1) -> list[str]:

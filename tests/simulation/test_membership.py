@@ -11,20 +11,19 @@ from typing import Any
 import pytest
 
 from holdfast.base.pure.budget import Budget
-from holdfast.health.pure.gate import Gate
+from holdfast.health.pure.gate import HealthGate
 from holdfast.job.pure.assign import Policy as NodePolicy
-from holdfast.job.pure.incidents import VERDICT_SHARE
 from holdfast.job.pure.leader import Effect, Event, Leader
-from holdfast.job.pure.member import Member
-from holdfast.job.pure.member import Phase as MemberPhase
-from holdfast.job.pure.membership import Join, Outcome, Pace, Stop
+from holdfast.job.pure.member import Member, MemberPhase
+from holdfast.job.pure.membership import JobOutcome, Join, StopCycle
 from holdfast.job.pure.rules import RestartPolicy, Rules
 from holdfast.job.pure.sealed import Sealer, unsigned_body
+from holdfast.job.pure.timing import VERDICT_SHARE, Pace
 from holdfast.node.pure.launcher import Launcher
 from holdfast.node.pure.node import Node
 from holdfast.node.pure.rank_life import RankLives
-from holdfast.standby.pure import standby
-from tests.simulation.job_promises import Violation
+from holdfast.standby.pure import parked_interpreters
+from tests.simulation.kernel import Violation
 from tests.simulation.scenario import (
     Crash,
     Cut,
@@ -112,8 +111,8 @@ def small(restart: RestartPolicy = RestartPolicy.ANY_FAILED, **options: object) 
 class Notes(Simulation):
     """Notes whose step each one is, and when."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self.noted: list[tuple[int, float]] = []
 
     def survives_step(self, one: SimulatedNode) -> bool:
@@ -151,7 +150,7 @@ def test_a_launcher_can_die_at_any_step(restart: RestartPolicy, comes_back: bool
         if host != 0 and not comes_back and restart is RestartPolicy.ANY_FAILED:
             # Three of four are left and two are enough: the job must not suffer.
             assert result.end is not None
-            assert result.end.outcome is Outcome.SUCCEEDED
+            assert result.end.outcome is JobOutcome.SUCCEEDED
 
 
 def test_two_launchers_can_die_at_any_two_steps() -> None:
@@ -163,7 +162,7 @@ def test_two_launchers_can_die_at_any_two_steps() -> None:
     for one, other in both:
         result = run(scenario, min(one, other), ((one, 1), (other, 2)))
         assert result.end is not None
-        assert result.end.outcome is Outcome.SUCCEEDED
+        assert result.end.outcome is JobOutcome.SUCCEEDED
 
 
 def test_a_leader_that_dies_leaves_nobody_behind() -> None:
@@ -183,7 +182,7 @@ def test_a_spare_takes_the_place_of_a_lost_node() -> None:
     result = run(scenario)
 
     assert result.end is not None
-    assert result.end.outcome is Outcome.SUCCEEDED
+    assert result.end.outcome is JobOutcome.SUCCEEDED
     assert (result.cycles, result.restarts_used) == (2, 1)
 
 
@@ -239,7 +238,7 @@ def test_no_suspension_ends_a_job() -> None:
     for seed in range(first, first + SEEDS // 2):
         result = run(suspended(seed), seed)
         assert result.end is not None, f"seed {seed}"
-        assert result.end.outcome is Outcome.SUCCEEDED, f"seed {seed}"
+        assert result.end.outcome is JobOutcome.SUCCEEDED, f"seed {seed}"
         assert set(result.exit_codes.values()) == {0}, f"seed {seed}"
 
 
@@ -363,7 +362,7 @@ class HearsNobody(Leader):
     """Takes only the first word of a node for a sign of life."""
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        heard = self.nodes._heard
+        heard = self.nodes._last_at
         before = dict(heard)
         effects = super().handle(event, now)
         for node, heard_at in before.items():
@@ -397,7 +396,7 @@ def test_the_simulator_finds_planted_bugs(broken: Callable[..., Leader]) -> None
     assert first_violation(8, 60, make_leader=broken) is not None
 
 
-def joins_at_once(self: Member, stop: Stop) -> None:
+def joins_at_once(self: Member, stop: StopCycle) -> None:
     self.phase = MemberPhase.STOPPING
     self._cycle_over()
 
@@ -413,20 +412,19 @@ def tells_at_once(self: RankLives) -> None:
     return None
 
 
-def forgets_its_question(self: Gate, how: str, now: float, effects: list[object]) -> None:
+def forgets_its_question(self: HealthGate, how: str, now: float, effects: list[object]) -> None:
     self._is_running = False
     self._asked = self._deadline = None
 
 
-def never_settles(self: standby.Standby, now: float) -> None:
+def never_settles(self: parked_interpreters.ParkedInterpreters, now: float) -> None:
     pass
 
 
-def feeds_at_once(self: Launcher, errand: tuple[Any, Any], now: float) -> None:
-    one, event = errand
-    for effect in one.handle(event, now):
-        for inner in self._pass_on(effect, now):
-            self._run(inner, now)
+def feeds_at_once(self: Launcher, machine: Any, event: Any, now: float) -> None:
+    for effect in machine.handle(event, now):
+        for other, inner in self._route(machine, effect):
+            self._run(other, inner, now)
 
 
 @pytest.mark.parametrize(
@@ -435,8 +433,8 @@ def feeds_at_once(self: Launcher, errand: tuple[Any, Any], now: float) -> None:
         (Member, "_on_stop", joins_at_once, 8),
         (Node, "_on_exit", sweeps_beside_ranks, 1),
         (RankLives, "_held_until", tells_at_once, 1),
-        (Gate, "_on_death", forgets_its_question, 1),
-        (standby.Standby, "_on_time", never_settles, 1),
+        (HealthGate, "_on_death", forgets_its_question, 1),
+        (parked_interpreters.ParkedInterpreters, "_on_time", never_settles, 1),
         (Launcher, "_run", feeds_at_once, 1),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -467,3 +465,7 @@ def test_the_command_replays_a_seed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "0 violations" in shown
     assert main(["--seeds", "3", "--nodes", "3"]) == 0
     assert "3 seeds from" in capsys.readouterr().out
+    assert main(["--inprocess", "--seed", "1", "--nodes", "3"]) == 0
+    assert "rank0: " in capsys.readouterr().out
+    assert main(["--inprocess", "--seeds", "3", "--nodes", "3"]) == 0
+    assert "3 ranks of a restart in place" in capsys.readouterr().out

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from holdfast.base import clock
-from holdfast.base.processes import child, leftovers
+from holdfast.base.processes import child, reaper
 from holdfast.base.pure import codec
 from holdfast.health import messages as health
-from holdfast.health.pure.gate import Answered, Noticed
+from holdfast.health.pure.gate import Answered, Ask, Noticed
 from holdfast.health.pure.health import Finding
 from holdfast.net.loop import Loop
 from holdfast.net.pure.frames import Decoder, encode
@@ -32,7 +32,7 @@ from holdfast.node.processes.controlled_process import ControlledProcess
 from holdfast.node.records import run_dirs
 from holdfast.options.arguments import parse_args
 from holdfast.options.plan import make_plan
-from holdfast.watch.pure import monitor_messages as said_by_monitor
+from holdfast.watch.pure import monitor_messages
 
 _NOBODYS_PID = 1 << 23
 """Above all that the kernel gives: what is looked up of it, or sent to it, meets no process."""
@@ -146,7 +146,7 @@ class FakeHost:
         monkeypatch.setattr(child, "spawn_rank", self._spawn_rank)
         monkeypatch.setattr(child, "send_signal", self._send_signal)
         monkeypatch.setattr(child, "is_ending", lambda _: False)
-        monkeypatch.setattr(leftovers, "kill", lambda identity: self.killed.append(identity[0]))
+        monkeypatch.setattr(reaper, "kill", lambda identity: self.killed.append(identity[0]))
         monkeypatch.setattr(monitors, "start_monitor", self._start_monitor)
         monkeypatch.setattr(run_dirs, "end_orphaned_processes", lambda: ([], {}))
         monkeypatch.setattr(run_dirs, "remove_orphaned_runtime_dirs", lambda: None)
@@ -202,12 +202,12 @@ class FakeHost:
             LOGGER.propagate = before[1]
 
     # ------------------------------------------------------------ what happens
-    def monitor_says(self, local_rank: int, *messages: said_by_monitor.ToLauncher) -> None:
+    def monitor_says(self, local_rank: int, *messages: monitor_messages.ToLauncher) -> None:
         """Of its rank; the launcher hears it."""
         self.monitor_writes(local_rank, *messages)
         self._settle()
 
-    def monitor_writes(self, local_rank: int, *messages: said_by_monitor.ToLauncher) -> None:
+    def monitor_writes(self, local_rank: int, *messages: monitor_messages.ToLauncher) -> None:
         """The same, and the launcher has not read it yet."""
         self._monitors[local_rank].say(*messages)
 
@@ -247,9 +247,9 @@ class FakeHost:
         """When it wants to be called."""
         return self._loop.next_deadline()
 
-    def told_to_monitor(self, local_rank: int) -> list[said_by_monitor.ToMonitor]:
+    def told_to_monitor(self, local_rank: int) -> list[monitor_messages.ToMonitor]:
         """Since this was asked last."""
-        return self._monitors[local_rank].told(said_by_monitor.TO_MONITOR)
+        return self._monitors[local_rank].told(monitor_messages.TO_MONITOR)
 
     # ------------------------------------------------------------ inside
     def _processes(self) -> list[_Process]:
@@ -259,7 +259,7 @@ class FakeHost:
         """Until nothing is left that somebody has said, and the health process has answered."""
         self._loop.wait(0.0)
         while self._health:
-            asked = [m for m in self._health.told(health.TO_HEALTH) if isinstance(m, health.Check)]
+            asked = [m for m in self._health.told(health.TO_HEALTH) if isinstance(m, Ask)]
             if not asked:
                 break
             self._health.say(*(Answered(check.number) for check in asked))
@@ -286,7 +286,7 @@ class FakeHost:
         return pid
 
     def _start_monitor(
-        self, _listener: int, config: said_by_monitor.Configure, _env: object
+        self, _listener: int, config: monitor_messages.ConfigureMonitor, _env: object
     ) -> ControlledProcess:
         if config.local_rank in self._monitors:
             self._monitors[config.local_rank].close()

@@ -16,12 +16,24 @@ from typing import Any
 from unittest.mock import patch
 
 from holdfast.base.pure import codec, wording
-from holdfast.evidence.pure import evidence_words, failure
+from holdfast.events.run import rank_words as run_words
+from holdfast.evidence.pure import evidence_words, failure, rank_words
 from holdfast.evidence.pure.job_evidence import JobEvidence
+from holdfast.job.pure import job_words
+from holdfast.job.pure.assign import AssignmentError
 from holdfast.node.pure import incident_words
 from holdfast.node.records import report
 
-WORDS: tuple[ModuleType, ...] = (evidence_words, incident_words, wording, failure, report)
+WORDS: tuple[ModuleType, ...] = (
+    evidence_words,
+    rank_words,
+    incident_words,
+    job_words,
+    wording,
+    failure,
+    report,
+    run_words,
+)
 NONSENSE = "colourless green ideas sleep furiously"
 
 
@@ -67,6 +79,7 @@ def other_words() -> Iterator[None]:
     with (
         patch.object(codec, "for_people", lambda text, _most=0: text and NONSENSE),
         patch.object(JobEvidence, "verdict", verdict),
+        patch.object(AssignmentError, "__str__", lambda _: NONSENSE),
     ):
         try:
             for module, name, value in places:

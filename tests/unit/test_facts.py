@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import logging
 import random
 from collections.abc import Callable, Iterator
@@ -12,20 +13,47 @@ from typing import Any
 
 import pytest
 
+from holdfast.base.pure.common_events import Begin, TimePassed
+from holdfast.events.pure import schema
+from holdfast.events.pure.schema import HangFound
+from holdfast.events.run.incident_files import read_incidents
+from holdfast.events.run.rank_words import done_in_short
 from holdfast.evidence.pure import evidence as e
-from holdfast.evidence.pure.evidence import GroupDigest, Missing, RankDigest, Verdict
-from holdfast.evidence.pure.failure import Hang, RankEnd
-from holdfast.job.pure.incidents import verdict_on
-from holdfast.job.pure.member import CycleStopping
+from holdfast.evidence.pure.evidence import Absence, GroupDigest, Missing, RankDigest, Verdict
+from holdfast.evidence.pure.failure import RankEnd
+from holdfast.job.pure import job_words
+from holdfast.job.pure.assign import Policy
+from holdfast.job.pure.incidents import Incidents, verdict_on
+from holdfast.job.pure.leader import Event, Leader
+from holdfast.job.pure.member import CycleStopping, RanksFailed
+from holdfast.job.pure.membership import (
+    CyclePlace,
+    Descriptor,
+    Digests,
+    FailureReport,
+    Join,
+    Leave,
+    LeaveWhy,
+    Message,
+    NodeState,
+    Round,
+    StateChanged,
+    Suspect,
+)
+from holdfast.job.pure.rules import Rules
+from holdfast.job.pure.timing import Pace
 from holdfast.job.pure.workload import Workload
-from holdfast.node.pure.incident_words import Incident, to_json
-from holdfast.node.pure.node import FailureSeen
+from holdfast.node.pure.incident_words import NodeIncident, to_json
+from holdfast.node.pure.node_evidence import IncidentOver
 from holdfast.page.pure.clocks import STEP
+from holdfast.tools.report.timeline import recoveries
+from holdfast.watch.pure.monitor_messages import Overdue, Signalled
+from tests.overdue import overdue_section
 from tests.simulation.call_scenario import random_call
 from tests.simulation.inprocess import CallSimulation
 from tests.simulation.scenario import random_scenario
 from tests.simulation.simulation import Simulation
-from tests.unit.node.test_announcer import OVER, announcer, rank_end, ranks_of
+from tests.unit.node.test_reporter import OVER, announcer, rank_end, ranks_of
 from tests.unit.other_words import NONSENSE, other_words
 
 N = 4
@@ -81,15 +109,15 @@ def some_job(seed: int) -> tuple[dict[int, RankDigest], dict[str, Missing]]:
         digests[rank] = RankDigest(rank, f"n{rank // 2}", rank % 2, **{**told, **shows})
     missing = {}
     if chance.random() < 0.2:
-        is_asked = chance.random() < 0.5
-        missing["n1"] = Missing("2,3", "did not answer", is_asked)
+        absence = Absence.NO_ANSWER if chance.random() < 0.5 else Absence.NOT_ASKED
+        missing["n1"] = Missing("2,3", absence, "did not answer")
         digests = {rank: digests[rank] for rank in (0, 1)}
     return digests, missing
 
 
 def facts_of(verdict: Verdict, incident: dict[str, Any]) -> dict[str, Any]:
     """Without what is for people."""
-    texts = {"reason", "proof", "why_alone", "groups"}
+    texts = {"reason", "proof", "why_alone", "short", "groups"}
     found = {key: value for key, value in vars(verdict).items() if key not in texts}
     found["groups"] = [(it.ranks, it.count, it.shows_nothing) for it in verdict.groups]
     found["is_proved"], found["is_alone"] = bool(verdict.proof), bool(verdict.why_alone)
@@ -100,7 +128,7 @@ def facts_of(verdict: Verdict, incident: dict[str, Any]) -> dict[str, Any]:
 def judged(seed: int) -> dict[str, Any]:
     digests, missing = some_job(seed)
     verdict = verdict_on(digests, missing)
-    incident = Incident(1, 0, "n0", "now", 0.0, verdict, digests)
+    incident = NodeIncident(IncidentOver(1, 0, (), verdict, digests, ""), "n0", "now", 0.0)
     return facts_of(verdict, to_json(incident))
 
 
@@ -122,11 +150,11 @@ def test_a_verdict_is_the_same_in_other_words(first: int) -> None:
 class Spoken(Simulation):
     """Keeps what launchers do and say, without what is for people."""
 
-    def __post_init__(self) -> None:
+    def __init__(self, *args: Any) -> None:
         self.spoken: list[tuple[object, ...]] = []
-        super().__post_init__()
+        super().__init__(*args)
 
-    def _say(self, who: str, what: Any) -> None:
+    def say(self, who: str, what: Any) -> None:
         self.spoken.append((round(self.clock.now, 6), who, type(what).__name__, *facts_in(what)))
 
 
@@ -137,7 +165,7 @@ class SpokenCall(CallSimulation):
         self.spoken: list[tuple[object, ...]] = []
         super().__init__(*args)
 
-    def _say(self, who: str, what: Any) -> None:
+    def say(self, who: str, what: Any) -> None:
         self.spoken.append((round(self.clock.now, 6), who, type(what).__name__, *facts_in(what)))
 
 
@@ -180,7 +208,116 @@ def test_processes_do_the_same_in_other_words(tell: Callable[[int], Any]) -> Non
             assert (its_result, len(other)) == (result, len(spoken)), f"seed {seed}"
 
 
-HANG = Hang("section", "step", 6.0, 5.0)
+def news_of_segments() -> list[object]:
+    """The leader of a job in whole racks: the news of nodes that cannot fill one."""
+    policy = Policy(2, 4, use_infra_group_rank=False, segment=2)
+    leader, told = Leader(Rules(policy, first_last_call_s=0.0), Pace()), list[object]()
+
+    def at(now: float, event: Event) -> None:
+        for effect in leader.handle(event, now):
+            told.append((now, type(effect).__name__, *facts_in(effect)))
+
+    def join(now: float, node: str, rack: str) -> None:
+        at(now, Join(node, Descriptor(node, node, 1, 7, domain=rack)))
+
+    at(0.0, Begin())
+    join(0.1, "n0", "a")
+    join(0.2, "n1", "b")
+    join(0.2, "n2", "c")
+    for tenth in range(3, 30):
+        at(tenth / 10, TimePassed())
+    # One leaves and one comes: as many nodes as before wait, and for another reason.
+    at(3.0, Leave("n2", LeaveWhy.SIGNALLED))
+    join(3.0, "n3", "d")
+    for tenth in range(31, 60):
+        at(tenth / 10, TimePassed())
+    return told
+
+
+def lost_nodes_in_a_verdict() -> list[object]:
+    """Two nodes are lost during an incident, and two do not answer: the groups of their ranks."""
+    formed = Round(0, tuple(CyclePlace(f"n{k}", k, 1, k, "") for k in range(5)), world_size=5)
+    incidents = Incidents()
+    incidents.cycle_began(formed)
+    hosts = {f"n{k}": f"host{k}" for k in range(5)}
+    incidents.open(Suspect("n0", 0, 0), hosts, 0.0)
+    incidents.answered(Digests("n0", 0, 1, (RankDigest(0, "host0", 0, place="step t.py:1"),)))
+    for node in ("n1", "n2"):
+        incidents.lost(node, job_words.lost(node, "silent", 15.0))
+    found = incidents.judged(1.0)
+    assert found is not None
+    return [(it.ranks, it.count, it.shows_nothing) for it in found.verdict.groups]
+
+
+def notes_on_ranks() -> list[object]:
+    """A leader's notes on two assignments of one job: each cause is reported once."""
+    policy = Policy(1, 3, use_infra_group_rank=True)
+    rules = Rules(policy, max_restarts=2, first_last_call_s=0.0, grow_cooldown_s=0.0)
+    leader, told = Leader(rules, Pace()), list[object]()
+
+    def at(now: float, message: Message) -> None:
+        found = leader.handle(message, now)
+        told.append([type(effect).__name__ for effect in found])
+
+    leader.handle(Begin(), 0.0)
+    at(0.1, Join("n0", Descriptor("n0", "n0", 1, 7)))  # no node has an infra rank
+    at(0.2, Join("n1", Descriptor("n1", "n1", 1, 7, infra_rank=1)))  # one has none
+    at(0.3, Join("n0", Descriptor("n0", "n0", 1, 7), 0))
+    at(0.4, StateChanged("n0", 1, NodeState.FAILED, FailureReport("x")))
+    for node in ("n0", "n1"):
+        at(0.5, Join(node, Descriptor(node, node, 1, 7), 1))
+    return told
+
+
+@pytest.mark.parametrize("of_a_leader", [news_of_segments, lost_nodes_in_a_verdict, notes_on_ranks])
+def test_a_leader_does_the_same_in_other_words(of_a_leader: Callable[[], list[object]]) -> None:
+    """Which news launchers get and when, which ranks a verdict groups, how often it notes."""
+    usual = of_a_leader()
+    with other_words():
+        assert of_a_leader() == usual
+
+
+def shown_by_a_report(folder: Path) -> dict[str, Any]:
+    """Of a job whose rank 1 sleeps while ranks 0 to 999 wait; its incident is in two files."""
+    digests = {
+        rank: RankDigest(
+            rank, f"n{rank % 2}", rank, state="S", waits_for=e.SLEEP if rank == 1 else ""
+        )
+        for rank in range(4)
+    }
+    verdict = Verdict((1,), e.WAITING, NONSENSE, e.HIGH)
+    for node, ranks in (("a", range(0, 1000, 2)), ("b", range(1, 1000, 2))):
+        signals = [Signalled(0, rank, 100 + rank, 9, "hung") for rank in ranks]
+        over = IncidentOver(1, 0, (), verdict, digests, "")
+        about = NodeIncident(over, node, "now", 0.0, signals=signals, next_cycle=1)
+        path = folder / node / "incidents" / "0001-cycle0" / "incident.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({**to_json(about), "done": [NONSENSE] * 501}))
+    (one,) = read_incidents([("a", folder / "a"), ("b", folder / "b")])
+    short = done_in_short(one.signals, one.next_cycle)
+    return {"culprits": one.culprits, "kind": one.kind, "lines": (len(one.done), len(short))}
+
+
+def test_an_incident_is_read_by_its_facts(tmp_path: Path) -> None:
+    """Signals of all nodes are one line, and the restart comes last, whatever their texts say."""
+    usual = shown_by_a_report(tmp_path / "usual")
+    assert usual == {"culprits": (1,), "kind": e.WAITING, "lines": (1001, 2)}
+    with other_words():
+        assert shown_by_a_report(tmp_path / "other") == usual
+
+
+@pytest.mark.parametrize("reason", ["rank 1 (pid 7, node a) sleeps; 3 others wait", NONSENSE])
+def test_a_cycle_is_said_to_end_of_its_culprit_whatever_the_verdict_says(reason: str) -> None:
+    """The event has the few words beside the sentence: none are cut out of it."""
+    overdue = Overdue(0, 0, 0, 100, "section", "step", 4.1, 4.0, False, 1.0, 1.1)
+    judged = HangFound(
+        1, (1,), e.WAITING, e.HIGH, reason, (0,), short="rank 1 sleeps in `f` x.py:8"
+    )
+    (found,) = recoveries([schema.Event(1.1, 0, overdue), schema.Event(1.2, 0, judged)])
+    assert found.ended_by == "rank 1 sleeps in `f` x.py:8"
+
+
+HANG = overdue_section(6.0, 5.0)
 ECHO = "RuntimeError: Connection closed by peer"
 ENDS_OF_A_CYCLE: dict[str, tuple[RankEnd, ...]] = {
     "one": (rank_end(0, 3, 1.0), rank_end(1, -15, 0.5, asked=True)),
@@ -203,7 +340,7 @@ def told_of(
     says._event = lambda *told, **fields: events.append([*facts_in([*told, *fields.values()])])
     if has_incident:
         says.incident_over(OVER)
-    report = says.failure_seen(FailureSeen(0, 0, every=True), ends[0])
+    report = says.ranks_failed(RanksFailed(0, 0, every=True), ends[0])
     says.stopping(CycleStopping(0, report.cause, here=True, failure=report))
     found = says.cause_found(ranks_of(*ends))
     launcher.restarts_used = 1

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from holdfast.job.pure import timing
 from holdfast.job.pure.exit_codes import Ending
-from holdfast.job.store import job_threads
 from holdfast.node import agent
 from holdfast.node.processes import sweeper
 from holdfast.node.pure.node import SWEEP_LIMIT_S, UNKILLABLE_AFTER_S
@@ -168,7 +168,7 @@ def test_the_signal_of_kubernetes_reaches_the_launcher(name: str) -> None:
 AFTER_THE_RANKS_S = (
     UNKILLABLE_AFTER_S  # a rank that SIGKILL does not end
     + SWEEP_LIMIT_S
-    + 2 * job_threads._LAST_WORDS_S  # last words, and threads that are stuck
+    + 2 * timing.LAST_WORDS_S  # last words, and threads that are stuck
     + sweeper._LAST_SWEEP_S
     + run_folders._LAST_DELIVERY_S
     + agent._OUTPUT_DRAIN_S

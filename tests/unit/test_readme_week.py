@@ -89,7 +89,7 @@ class Watched:
     def _look(self) -> None:
         self.looks += 1
         for _ in range(3):
-            looked = machine.Looked(self._view.snapshot(), self._view.limits())
+            looked = machine.PageRead(self._view.snapshot(), self._view.limits())
             effects = self._watch.handle(looked, self.now)
             for effect in effects:
                 if isinstance(effect, machine.TakeEvidence):

@@ -20,7 +20,8 @@ import pytest
 
 from holdfast.job.pure.assign import Policy as NodePolicy
 from holdfast.job.pure.leader import RestartPolicy, Rules
-from holdfast.job.pure.membership import EXCLUDE, SHUTDOWN, Pace
+from holdfast.job.pure.membership import EXCLUDE, SHUTDOWN
+from holdfast.job.pure.timing import Pace
 from tests.simulation import call_scenario as calls
 from tests.simulation.call_scenario import Call, What
 from tests.simulation.inprocess import CallSimulation

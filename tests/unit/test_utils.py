@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
 from holdfast.job.pure.infra_rank import infra_rank
-from holdfast.net.endpoint import EndpointError
+from holdfast.net.endpoint import UnixSocketError
 from holdfast.net.pure.frames import FrameError
 from nvidia_resiliency_ext.fault_tolerance.ipc_connector import IpcConnector
 from nvidia_resiliency_ext.fault_tolerance.utils import (
@@ -207,14 +207,14 @@ def test_a_mailbox_keeps_messages_in_order_until_they_are_taken(tmp_path) -> Non
     """Also those that were sent before garbage, and after it."""
     path = str(tmp_path / "box")
     receiver, sender = IpcConnector(path), IpcConnector(path)
-    with pytest.raises(EndpointError, match="no such socket"):
+    with pytest.raises(UnixSocketError, match="no such socket"):
         sender.send({"n": 0})
 
     receiver.start_receiving()
     with pytest.raises(RuntimeError, match=r"start_receiving\(\) was called twice"):
         receiver.start_receiving()
     sender.send({"n": 1})
-    with pytest.raises(EndpointError):
+    with pytest.raises(UnixSocketError):
         _send_garbage(path)
     sender.send({"n": 2})
     assert receiver.fetch_received() == [{"n": 1}, {"n": 2}]

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.fault_tolerance import launcher
-from holdfast.job.store.job_threads import Callbacks, JobThreads, StoreAddress
+from holdfast.job.store.job_threads import Callbacks, JobThreads
+from holdfast.job.store.store_address import StoreAddress
 from holdfast.options.plan import make_plan
 
 
@@ -84,9 +85,9 @@ def test_a_torch_that_does_not_load_is_told_as_a_lost_store(
     told: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     lost: list[str] = []
     nobody = Callbacks(
-        tell=told.put,
+        run=told.put,
         met=lambda _: False,
-        heard=lambda _: None,
+        decided=lambda _: None,
         arrived=lambda _: None,
         lost=lost.append,
     )

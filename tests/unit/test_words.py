@@ -52,7 +52,7 @@ AT_LEAST_TWO = (
     ("inplace/pure/escalation.py", "hung by itself in {} iterations in a row"),
     ("tools/doctor/advice.py", "at most {} processes and threads"),
     ("job/pure/leader.py", "no progress"),
-    ("node/announcer.py", "Worker group FAILED. {}/{} attempts left"),
+    ("node/reporter.py", "Worker group FAILED. {}/{} attempts left"),
     ("options/plan.py", "OMP_NUM_THREADS is not set; each of the {} ranks"),
 )
 """Messages whose number is never one, by module and beginning."""

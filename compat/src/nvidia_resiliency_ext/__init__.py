@@ -1,6 +1,6 @@
 """The names of nvidia-resiliency-ext, provided by holdfast.
 
-A module to which nothing has to be added *is* holdfast's, so that what a program replaces in it
+A module without additions *is* holdfast's, so that an attribute that a program replaces in it
 takes effect. The others take their names from holdfast's modules, and add classes and functions
 that exist for these names only. Importing this package loads neither torch nor holdfast; submodules
 are loaded when they are used.

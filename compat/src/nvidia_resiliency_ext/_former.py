@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import warnings
 
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 def warn_once(text: str, *, stacklevel: int = 2) -> None:
     """A ``DeprecationWarning`` for the caller's caller, once in this process.
 
     Args:
-        text: What to write instead.
+        text: The name to write instead.
         stacklevel: As of ``warnings.warn``, counted from the function that calls this one.
     """
-    if text in _told:
+    if text in _warned:
         return
-    _told.add(text)
+    _warned.add(text)
     warnings.warn(text, DeprecationWarning, stacklevel=stacklevel + 1)
 
 
 def ignore(others: dict[str, object], where: str) -> None:
-    """One warning for each keyword that ``where`` was given and has no use for."""
+    """One warning for each keyword that ``where`` was given and ignores."""
     for name in others:
         warn_once(f"{where}: the argument {name!r} is without effect", stacklevel=3)

@@ -25,24 +25,24 @@ def warn_of_the_other_distribution() -> None:
         warnings.warn(text, UserWarning, stacklevel=2)
 
 
-def conflict(path: Iterable[str], our_folder: str) -> str | None:
-    """What to say about the other distribution; ``None``: it is not installed.
+def conflict(path: Iterable[str], own_folder: str) -> str | None:
+    """A warning about the other distribution; ``None``: it is not installed.
 
     Args:
         path: Folders in which Python looks for modules.
-        our_folder: Where this package was imported from.
+        own_folder: Where this package was imported from.
     """
     folders = [folder for folder in dict.fromkeys(path) if _has_other(folder or ".")]
     if not folders:
         return None
-    if any(os.path.realpath(folder or ".") == os.path.realpath(our_folder) for folder in folders):
+    if any(os.path.realpath(folder or ".") == os.path.realpath(own_folder) for folder in folders):
         return (
-            f"{_OURS} and {_OTHER} are installed into the same folder, {our_folder}, and have "
+            f"{_OURS} and {_OTHER} are installed into the same folder, {own_folder}, and have "
             f"overwritten files of each other: uninstall both, then install one of them "
             f"(pip uninstall -y {_OTHER} {_OURS})"
         )
     return (
-        f"{_OTHER} is installed in {', '.join(folders)}, and {_OURS} in {our_folder} shadows it: "
+        f"{_OTHER} is installed in {', '.join(folders)}, and {_OURS} in {own_folder} shadows it: "
         f"the module nvidia_resiliency_ext is holdfast's. To use the other: pip uninstall {_OURS}; "
         f"to end this warning: pip uninstall {_OTHER}"
     )

@@ -6,4 +6,4 @@ COMPATIBLE_WITH = "0.6.0"
 """Programs ask for at least this version of the other implementation."""
 
 __version__ = f"{COMPATIBLE_WITH}+holdfast.{DISTRIBUTION}"
-"""PEP 440: a local version, which compares greater than what it is compatible with."""
+"""PEP 440: a local version, which compares greater than the version it is compatible with."""

@@ -1,12 +1,54 @@
-"""Make a call that may never return (a file system hangs), and wait no longer than asked."""
+"""Calls that may never return (a file system hangs): each waiter waits no longer than it wants."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 _T = TypeVar("_T")
+
+
+class CallInThread(Generic[_T]):
+    """A call made by a thread of its own, which is left behind if it never returns.
+
+    Args:
+        call: It begins at once.
+        thread_name: Of the thread.
+        on_end: Called in that thread when ``call`` has returned or raised.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[], _T],
+        thread_name: str = "holdfast-bounded",
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._call = call
+        self._on_end = on_end
+        self._returned: list[_T] = []
+        self._raised: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._returned.append(self._call())
+        except BaseException as error:  # noqa: BLE001 - the caller's to handle
+            self._raised.append(error)
+        self._on_end()
+
+    def has_ended(self, wait_s: float = 0.0) -> bool:
+        """Whether the call has returned or raised, within ``wait_s`` seconds from now."""
+        if not (self._returned or self._raised):
+            self._thread.join(wait_s)
+        return bool(self._returned or self._raised)
+
+    def result(self) -> _T:
+        """Return or raise as the call did; once, after its end."""
+        if self._raised:
+            raise self._raised.pop()  # an exception that is left in this frame keeps itself alive
+        return self._returned[0]
 
 
 def call_within(
@@ -15,25 +57,12 @@ def call_within(
     late: Exception | None = None,
     thread_name: str = "holdfast-bounded",
 ) -> _T:
-    """What ``call`` returns or raises; it is made by a thread, which is left behind if it is late.
+    """Return or raise as ``call`` does.
 
     Raises:
         TimeoutError: It has not come back within ``bound_s`` seconds; or ``late``, if given.
     """
-    returned: list[_T] = []
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            returned.append(call())
-        except BaseException as error:  # noqa: BLE001 - the caller's to handle
-            raised.append(error)
-
-    thread = threading.Thread(target=run, name=thread_name, daemon=True)
-    thread.start()
-    thread.join(bound_s)
-    if raised:
-        raise raised.pop()  # what is left in this frame would keep itself alive
-    if not returned:
+    made = CallInThread(call, thread_name)
+    if not made.has_ended(bound_s):
         raise late or TimeoutError(f"no answer within {bound_s:g} s")
-    return returned[0]
+    return made.result()

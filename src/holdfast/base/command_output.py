@@ -64,7 +64,7 @@ def in_words(error: OSError) -> str:
 
 
 def _leave() -> None:
-    """What is not written yet must not be tried again at the exit."""
+    """Bytes that are not written yet must not be tried again at the exit."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

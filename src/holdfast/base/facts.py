@@ -1,4 +1,4 @@
-"""What the launcher asks its node before it starts anything: CPUs, GPUs, NUMA, files, programs."""
+"""Facts about the node that a launcher needs before a start: CPUs, GPUs, NUMA, files, programs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+
+from holdfast.base.pure.rank_sets import ranks_of
 
 _GPU_NODE = re.compile(r"nvidia\d+")
 _AMD_NODE = "/dev/kfd"
@@ -32,7 +34,7 @@ def cpu_count() -> int:
 
 
 def gpu_count(environ: Mapping[str, str]) -> int | None:
-    """NVIDIA GPUs that CUDA would show a process; ``None``: there are GPUs we can't count.
+    """NVIDIA GPUs that CUDA would show a process; ``None``: their number can't be determined.
 
     Counts device nodes, which containers limit to the GPUs they were given, and applies CUDA's
     rules for ``CUDA_VISIBLE_DEVICES``: the list ends at the first entry that names no device, and
@@ -124,18 +126,13 @@ def numa_nodes(path: str = _ONLINE) -> frozenset[int] | None:
     """NUMA nodes that are online; None: this kernel does not say."""
     try:
         with open(path, encoding="ascii") as file:
-            text = file.read().strip()
-        found: set[int] = set()
-        for part in filter(None, text.split(",")):
-            first, _, last = part.partition("-")
-            found.update(range(int(first), int(last or first) + 1))
+            return frozenset(ranks_of(file.read().strip()))
     except (OSError, ValueError):
         return None
-    return frozenset(found)
 
 
 def torchs_numa_prefixes(mode: str, nproc: int) -> list[list[str]]:
-    """What torch puts before the command of each local rank for ``--numa-binding MODE``.
+    """The prefix that torch gives the command of each local rank for ``--numa-binding MODE``.
 
     Raises:
         NoBindingError: This torch, CUDA or host does not tell.
@@ -163,7 +160,7 @@ def torchs_numa_prefixes(mode: str, nproc: int) -> list[list[str]]:
 
 
 def why_not_bound(prefix: Sequence[str], environ: Mapping[str, str]) -> str | None:
-    """What a program says that cannot be started with ``prefix`` before it; None: it can.
+    """The error of a program that can't be started with ``prefix`` before it; None: it can.
 
     A container may be kept from the nodes that it sees, or from binding memory at all. 10 ms.
     """
@@ -192,7 +189,7 @@ def absolute(path: str) -> str:
 
 
 def random_id() -> str:
-    """32 hexadecimal digits that nobody else has."""
+    """32 random hexadecimal digits."""
     return os.urandom(16).hex()
 
 

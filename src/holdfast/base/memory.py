@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
+
+from holdfast.base.processes import proc
 
 _CGROUPS = "/sys/fs/cgroup"
 _FILES = (
@@ -16,12 +19,15 @@ _COMMIT_IS_LIMITED = 2
 """In /proc/sys/vm/overcommit_memory: an allocation beyond the limit fails, and nothing is ended."""
 CGROUP = "cgroup"
 HOST = "host"
+_STALLED_US = 200_000
+_WINDOW_US = 2_000_000
+_PRESSURE = "/proc/pressure/memory"
 
 
 def available_kib() -> int | None:
-    """Memory that is free or is given back when asked for, in KiB; None: nobody can tell.
+    """Memory that is free or is given back when asked for, in KiB; None: not known.
 
-    The least of what the node has, what its commit limit leaves, and what the control groups that
+    The least of: the node's, the rest of its commit limit, and those of the control groups that
     this process is in leave. With more, the kernel ends a process, or allocations fail.
     """
     found = [_of_the_node(), _of_the_commit_limit(), *(_of_a_group(each) for each in groups())]
@@ -98,7 +104,7 @@ def groups() -> list[str]:
 
 
 def oom_kills() -> dict[str, int]:
-    """Processes killed so far, per scope: our cgroup (version 2 or 1) and the whole host.
+    """Processes killed so far, per scope: this cgroup (version 2 or 1) and the whole host.
 
     Counters to compare, not events. A scope that cannot be read is not there.
     """
@@ -112,6 +118,32 @@ def oom_kills() -> dict[str, int]:
 def oom_since(before: dict[str, int]) -> list[str]:
     """Scopes with more kills than ``before``, the closest first."""
     return [scope for scope, kills in oom_kills().items() if kills > before.get(scope, 0)]
+
+
+def pressure_triggers() -> list[int]:
+    """Have the kernel report when processes wait for memory (PSI), as far as this system allows.
+
+    Without CAP_SYS_RESOURCE, kernels before 6.5 refuse triggers, and later ones take windows of
+    2 s only.
+
+    Returns:
+        Descriptors that are ready, for EPOLLPRI, when processes waited for memory more than 0.2 s
+        within 2 s: all of the host's at once, or any of this process's control group (version 2).
+        The caller closes them, which takes the kernel 11 to 16 ms each.
+    """
+    own = next(iter(groups()), None)
+    paths = [(_PRESSURE, "full"), *([(f"{own}/memory.pressure", "some")] if own else [])]
+    found = []
+    for path, kind in paths:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                os.write(descriptor, f"{kind} {_STALLED_US} {_WINDOW_US}\0".encode())
+            except OSError:
+                os.close(descriptor)
+                raise
+            found.append(descriptor)
+    return found
 
 
 def _event_files() -> Iterator[str]:
@@ -128,15 +160,10 @@ def _kills(path: str) -> int | None:
 
 
 def _memberships() -> list[tuple[str, str]]:
-    """Controllers and path of our control groups for memory; version 2 names no controllers."""
-    try:
-        with open("/proc/self/cgroup") as file:
-            lines = [line.rstrip("\n").split(":", 2) for line in file]
-    except OSError:
-        return []
+    """Controllers and path of this process's memory cgroups; version 2 names no controllers."""
     return [
         (controllers, path)
-        for _, controllers, path in lines
+        for controllers, path in proc.cgroups(os.getpid()).items()
         if not controllers or "memory" in controllers.split(",")
     ]
 

@@ -1,9 +1,9 @@
-"""Descriptors that stay ours in a process whose program may close them, and reuse their numbers.
+"""Descriptors of holdfast in a process whose program may close them, and reuse their numbers.
 
-A program that closes all descriptors (``os.closerange``, a daemon's start) knows nothing of ours.
+A program may close all descriptors (``os.closerange``, a daemon's start), those of holdfast, too.
 Afterwards the number is free, or is a file or socket of the program: closing it would take that
 away, and writing to it would damage it. So each remembers which file it is (device and inode), and
-is left alone once it is another one. Our numbers are high, where the kernel reuses them last.
+is left alone once it is another one. Their numbers are high, where the kernel reuses them last.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def out_of_the_way(fd: int) -> int:
 
 
 class OwnDescriptor:
-    """A descriptor of ours; for the life of the process, or until :meth:`close`.
+    """A descriptor of holdfast; for the life of the process, or until :meth:`close`.
 
     Args:
         fd: It gets a high number.
@@ -53,14 +53,14 @@ class OwnDescriptor:
         return self.fd >= 0 and _identity(self.fd) == self._identity
 
     def close(self) -> None:
-        """Close it if it is ours; does nothing the second time."""
+        """Close it unless it was lost; does nothing the second time."""
         if self.is_own():
             os.close(self.fd)
         self.fd = -1
 
 
 class OwnSocket(socket.socket):
-    """A Unix stream socket of ours. One that was lost closes nothing, not even when it is freed."""
+    """A Unix stream socket. One that was lost closes nothing, not even when it is freed."""
 
     def __init__(self, given: int = -1) -> None:
         """Make one, or take over the descriptor ``given``."""
@@ -79,14 +79,14 @@ class OwnSocket(socket.socket):
         """To be called before each use of the descriptor.
 
         Raises:
-            LostDescriptorError: It is not ours any more.
+            LostDescriptorError: The program has closed or replaced it.
         """
         if self.fileno() >= 0 and not self.is_own():
             self.detach()
             raise LostDescriptorError(errno.EBADF, "this program has closed the descriptor")
 
     def close(self) -> None:
-        """Close it if it is ours; does nothing the second time."""
+        """Close it unless it was lost; does nothing the second time."""
         if self.fileno() >= 0 and not self.is_own():
             self.detach()
         super().close()

@@ -2,14 +2,14 @@
 
 Without a handler, Python's logging shows warnings without their time, and drops the level info,
 at which a rank says that it is monitored, restarted, done. Here such lines go to stderr. As soon as
-the program has configured anything of its own (a handler or a level, on our loggers or the root),
+the program has configured anything of its own (a handler or a level, on these loggers or the root),
 the lines go where it says, at the level it says, and nowhere else. No handler is added anywhere.
 
-What a program configures for ``nvrx`` or ``nvidia_resiliency_ext``, the loggers of the other
-implementation, counts for ours: a handler there gets our records, a level there decides where none
-is set for ``holdfast``, and ``propagate = False`` there keeps records from the root. They are
+Settings of a program for ``nvrx`` or ``nvidia_resiliency_ext``, the loggers of the other
+implementation, count for holdfast's: a handler there gets its records, a level there decides where
+none is set for ``holdfast``, and ``propagate = False`` there keeps records from the root. They are
 looked up by name, those of ``holdfast.inprocess.wrap`` as ``nvidia_resiliency_ext.inprocess.wrap``
-and what is above it; nothing is imported or made.
+and its parents; nothing is imported or made.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import os
 import socket
 import sys
 
+from holdfast.base.pure.switches import is_set
+
 _FORMAT = "%(asctime)s [%(levelname)s] [%(node)s]%(rank)s holdfast: %(message)s"
 _OURS, _THEIRS = "holdfast", "nvidia_resiliency_ext"
-_FALSE_WORDS = ("", "0", "false", "no", "off")
 
 
 class _RankLogger(logging.Logger):
@@ -32,16 +33,16 @@ class _RankLogger(logging.Logger):
         if self.disabled or self.manager.disable >= level:
             return False
         by_other_name = next((o.level for o in _other_names(self) if o.level), logging.NOTSET)
-        if by_other_name and not _level_of_ours(self):
+        if by_other_name and not _level_set(self):
             return level >= by_other_name
         if super().isEnabledFor(level):
             return True
         if level < _console_level() or self.hasHandlers():
             return False
-        return not _level_of_ours(self) and logging.root.level == logging.WARNING
+        return not _level_set(self) and logging.root.level == logging.WARNING
 
     def hasHandlers(self) -> bool:  # noqa: N802 - logging's
-        """Whether the program has a handler that gets our records."""
+        """Whether the program has a handler that gets the records of holdfast."""
         return super().hasHandlers() or any(other.handlers for other in _other_names(self))
 
     def callHandlers(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's
@@ -60,7 +61,7 @@ class _RankLogger(logging.Logger):
 class _Console(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """One write for a line: lines of several ranks do not mix."""
-        stream = sys.stdout if _is_set("NVRX_LOG_TO_STDOUT") else sys.stderr
+        stream = sys.stdout if is_set(os.environ, "NVRX_LOG_TO_STDOUT") else sys.stderr
         if stream is None:  # a program may have closed it
             return
         try:
@@ -80,8 +81,8 @@ def rank_logger(name: str) -> logging.Logger:
     return logger
 
 
-def _level_of_ours(logger: logging.Logger) -> int:
-    """What the program has set for it or one above it, but the root; NOTSET: nothing."""
+def _level_set(logger: logging.Logger) -> int:
+    """The level that the program has set for it or one above it, but the root; NOTSET: none."""
     at: logging.Logger | None = logger
     while at is not None and at.parent is not None:
         if at.level != logging.NOTSET:
@@ -103,11 +104,7 @@ def _other_names(logger: logging.Logger) -> list[logging.Logger]:
 
 
 def _console_level() -> int:
-    return logging.DEBUG if _is_set("NVRX_LOG_DEBUG") else logging.INFO
-
-
-def _is_set(name: str) -> bool:
-    return os.environ.get(name, "").strip().lower() not in _FALSE_WORDS
+    return logging.DEBUG if is_set(os.environ, "NVRX_LOG_DEBUG") else logging.INFO
 
 
 _CONSOLE = _Console()

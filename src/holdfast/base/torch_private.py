@@ -1,8 +1,8 @@
 """Every private name of torch that holdfast uses; no other file uses one.
 
-:data:`NAMES` says, for each, in which versions of torch it was seen and what holdfast does in a
-torch without it: importing this module works there, and so does every function of it. What was run
-with which version is in docs/compatibility.md; ``make test-torch TORCH=2.9.1`` runs it again.
+:data:`NAMES` lists each with the versions of torch that have it and the effect where it is missing:
+importing this module works there, and so does every function of it. docs/compatibility.md lists
+the tests of each version; ``make test-torch TORCH=2.9.1`` runs them again.
 
 Importing this module imports torch.
 """
@@ -88,9 +88,9 @@ class PrivateName:
 
     Attributes:
         path: From the module on: ``module:attribute.attribute``.
-        without: What holdfast does where it is missing.
+        without: The effect on holdfast where it is missing.
         first: The first of :data:`TRIED` that has it.
-        needs: What torch must have been built with (``"cuda"``), or what must be installed; empty:
+        needs: Needed in the build of torch (``"cuda"``), or to be installed; empty:
             nothing.
     """
 
@@ -196,7 +196,7 @@ OF_OBJECTS = (
         "a launcher cannot end a wait at the store early, and cuts it into slices of a second",
     ),
 )
-"""Attributes of objects that only some calls make, and what is read out of texts."""
+"""Attributes of objects that only some calls make, and facts that are read out of texts."""
 
 
 _SEND_OR_RECEIVE = frozenset({12, 13, 14})
@@ -221,7 +221,7 @@ def forget_groups() -> list[Any]:
     """Put torch's state back to where ``init_process_group`` works.
 
     Returns:
-        The groups and their stores; they are destroyed when nobody keeps them any more.
+        The groups and their stores; they are destroyed with the last reference to them.
     """
     try:
         world = c10d._world  # noqa: SLF001
@@ -323,7 +323,7 @@ def recorded_collectives() -> list[dict[str, Any]]:
 
 
 def count_collectives() -> int:
-    """Sum of the sequence numbers of all groups, begun and ended: 13 us. -1: not to be had.
+    """Sum of the sequence numbers of all groups, begun and ended: 13 µs. -1: not to be had.
 
     Only the recorders' own numbers are asked for. The operations are not, as NCCL's recorder would
     ask the device whether they have ended, which must not be while a CUDA graph is captured.

@@ -8,8 +8,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: The longest that poll(2) and epoll can be asked for (an int of milliseconds, 24 days): who waits
-#: for longer is woken once in between.
+#: The longest that poll(2) and epoll can be asked for (an int of milliseconds, 24 days): a longer
+#: wait wakes once in between.
 LONGEST_S = (2**31 - 1) // 1000
 
 
@@ -33,8 +33,8 @@ def milliseconds(timeout_s: float) -> float:
     return min(max(0.0, timeout_s), LONGEST_S) * 1e3
 
 
-def _wait(descriptors: Iterable[int], what: int, timeout_s: float | None) -> bool:
+def _wait(descriptors: Iterable[int], events: int, timeout_s: float | None) -> bool:
     poll = select.poll()
     for descriptor in descriptors:
-        poll.register(descriptor, what)
+        poll.register(descriptor, events)
     return bool(poll.poll(None if timeout_s is None else milliseconds(timeout_s)))

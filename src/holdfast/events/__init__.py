@@ -1,1 +1,1 @@
-"""What happened, written down once: the event files of a run."""
+"""The event files of a run: schema, writer, reader, and the model of a run made from them."""

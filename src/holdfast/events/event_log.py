@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class EventLog:
-    """Where a launcher writes its events. Never blocks, never raises after construction.
+    """Writes the events of a launcher. Never blocks, never raises after construction.
 
     Attributes:
-        on_event: Given each event, too; None: it is written only.
+        on_event: Called with each event, too; None: events are only written.
     """
 
     on_event: Callable[[Event], None] | None = None
@@ -41,5 +41,5 @@ class EventLog:
         self._file.append(json.dumps(fields_of(event), separators=(",", ":")).encode())
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Write what is waiting; gives up after ``timeout_s`` seconds."""
+        """Write the events that wait; gives up after ``timeout_s`` seconds."""
         self._file.close(timeout_s)

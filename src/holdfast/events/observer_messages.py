@@ -1,8 +1,7 @@
-"""What a launcher and its observer process say to each other.
+"""Messages between a launcher and its observer process (JSON by ``base/pure/codec.py``).
 
-Their JSON form follows from their fields (``base/pure/codec.py``). The launcher sends ``Orders``,
-once, and hangs up when the job is over. The observer sends ``Note``, a line of the log, and what a
-successor needs if it dies: ``Serving``, ``Notified``.
+The launcher sends ``Orders`` once and closes the connection when the job is over. The observer
+sends ``Note``, a line of the log, and ``Serving`` and ``Notified``, which its successor gets.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from holdfast.base.pure.value import Value
 GROUP = "holdfast.observers"
 """Of entry points; each names a callable that takes one event, a dict, in a thread of its own."""
 LAST_HOOKS_S = 5.0
-"""How long an observer may take for what is left to be told when the job is over."""
+"""Limit for hooks that still run or wait when the job is over."""
 
 
-class Wanted(Value):
-    """What people want to be told.
+class ObserverConfig(Value):
+    """Metrics and hooks that a command line asks for.
 
     Attributes:
-        metrics_port: Where metrics are served; 0: on any free port; None: nowhere.
-        metrics_host: Address that is listened on; empty: all of this host.
+        metrics_port: Port for metrics; 0: any free one; None: no metrics.
+        metrics_host: Address to listen on; empty: all of this host.
         on_incident: Words of a command that is started with the path of an incident.
         on_every_node: Each node that has written an incident starts it; else one node of the job.
         observers: Names of entry points that are called with each event.
@@ -36,7 +35,7 @@ class Wanted(Value):
 
     @property
     def has_hooks(self) -> bool:
-        """Somebody wants to hear of the last event, too, before the launcher is gone."""
+        """A hook waits for events, so that the launcher waits for the last one at its end."""
         return bool(self.on_incident or self.observers)
 
 
@@ -44,20 +43,16 @@ class Orders(Value):
     """The first message to an observer.
 
     Attributes:
-        wanted: What it does.
         run_dir: Folder of events and incidents.
         runtime_dir: Folder of the ranks' pages.
-        nproc: Ranks of this node.
-        node: Name of this host.
-        run: Name of the job.
-        path: Where the launcher looks for modules.
+        path: The launcher's ``sys.path``.
         port: Where metrics were served until the last observer died; 0: nowhere.
         notified: Names of incidents that the command has run with.
-        since: The instant when the last observer died: hooks know of what was before; None: it is
-            the first.
+        since: Instant of the death of the last observer: its hooks had all earlier events; None:
+            there was none.
     """
 
-    wanted: Wanted
+    wanted: ObserverConfig
     run_dir: Raw
     runtime_dir: Raw
     nproc: Count

@@ -18,7 +18,7 @@ from holdfast.base.processes.proc import process_state
 _PREFERRED = 7
 """Above SIGRTMIN."""
 _START = "_holdfast_start"
-"""The module in which the first lines of a rank live on: ``watch/rank/auto/sitecustomize.py``."""
+"""The module in which the first lines of a rank live on: ``watch/rank/first_lines.py``."""
 
 _RANK_MONITOR = "rank monitor"
 _registered: dict[str, tuple[str, int]] = {}
@@ -51,7 +51,7 @@ def signal_of_start(path: str | None) -> int:
 def register_stack_dump(path: str, owner: str = _RANK_MONITOR) -> int:
     """From now on, a signal to this process appends the stacks of its threads to ``path``.
 
-    Takes SIGRTMIN+7, or the next real-time signal that nobody handles or ignores.
+    Takes SIGRTMIN+7, or the next real-time signal that is neither handled nor ignored.
 
     Args:
         path: The file; made where there is none.

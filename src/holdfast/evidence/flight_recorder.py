@@ -1,4 +1,4 @@
-"""Write down what torch's flight recorder has: which collectives each rank started and ended."""
+"""Write torch's flight record to a file: the collectives that each rank started and ended."""
 
 from __future__ import annotations
 

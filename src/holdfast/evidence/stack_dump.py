@@ -1,26 +1,16 @@
-"""Get the stacks of a process that does not answer, before anybody ends it.
+"""Get the stacks of a process that does not answer, before it is ended.
 
 The rank registered a C-level dump (faulthandler) on a signal, into a file it opened beforehand, so
-this works while the interpreter's lock is held. Bounded by the caller; in between nobody waits: the
-caller watches ``fileno`` and calls :meth:`StackDump.step` at ``next_step_at``. ::
+this works while the interpreter's lock is held. The caller watches ``fileno``, and calls
+:meth:`StackDump.step` at ``next_step_at``. ::
 
     /proc state ─► dump signal ─► SIGCONT if stopped ─┬─ bytes ─► quiet, handler left ─► done
                                                       └─ none in 50 ms, nor on its way
                                                            ─► once more, SIGCONT
 
-Once it is decided that a process will be ended, it is stopped again after SIGCONT if it was stopped
-before. Else it would train on until then, and might finish first. In any other case it is left
-awake: a profiler may have stopped it for a moment, and would not continue it twice.
-
-Never sent where the rank did not say which signal, or has no handler for it: the signal's default
-action is death.
-
-A handler in the main thread ends a sleep in C that it has interrupted, and with it perhaps the hang
-itself. So a thread of the rank's that is there for such questions (``look_helper.py``) is asked
-first, or given the signal, where it can be.
-
-Frames must stand still while they are read, or the process may die of it. So the main thread gets
-the signal, not the process, any thread of which might take it; and it gets it before SIGCONT.
+The signal is never sent where the rank has no handler for it: the default action is death. In the
+main thread it ends a sleep in C, and with it perhaps the hang. So a thread of the rank
+(``look_helper.py``) is asked first, or given the signal, where it can be.
 """
 
 from __future__ import annotations
@@ -28,14 +18,15 @@ from __future__ import annotations
 import os
 
 from holdfast.base.processes import proc
+from holdfast.base.pure.kill_ladder import SIGCONT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 QUIET_S = 0.005
-"""A dump is written in pieces; one that has not grown for so long, and whose handler the main
-thread has left, has ended."""
+"""A dump is written in pieces. It has ended when it has not grown for so long, and the main thread
+has left the handler."""
 SILENT_S = 0.05
 """A dump takes under 3 ms; nothing for so long means that something is in its way."""
 HELPER_S = 0.1
@@ -44,7 +35,6 @@ _POLL_S = 0.005
 """Where the kernel cannot tell of writes."""
 _STACKS_BYTES_MAX = 256 * 1024
 _READ_BYTES = 4096
-_SIGCONT = 18
 _SIGSTOP = 19
 _IN_MODIFY = 0x2
 
@@ -142,7 +132,8 @@ class StackDump:
         self._plan(self._silent_until, now)
 
     def _send(self) -> None:
-        """To the thread that was found, else the main thread, else any."""
+        # Frames must stand still while they are read, or the process may die of it. So one thread
+        # gets the signal, not the process, any thread of which might take it; before SIGCONT.
         process, signum = self.process, self._signum
         if self._thread_id and process.send_to_thread(self._thread_id, signum):
             return
@@ -224,10 +215,12 @@ class StackDump:
         self._wake(state)
 
     def _wake(self, state: proc.ProcessState | None) -> None:
-        # A tracer's stop is not SIGCONT's to end, nor SIGSTOP's to restore.
+        # A tracer's stop is not SIGCONT's to end, nor SIGSTOP's to restore. A process that will be
+        # ended is stopped again, or it would train on until then. Any other is left awake: a
+        # profiler may have stopped it for a moment, and would not continue it twice.
         is_stopped = state is not None and state.state == "T"
         self._stops_again = self._stops_again or (is_stopped and self._will_end)
-        self.process.send(_SIGCONT)
+        self.process.send(SIGCONT)
 
     def _is_dumping(self) -> bool:
         if self._ask_helper is not None and not self._repeated:
@@ -259,7 +252,7 @@ class StackDump:
 
 
 class WriteWatch:
-    """Readable (``fileno``) after somebody wrote to ``path``, until :meth:`drain`."""
+    """Readable (``fileno``) after a write to ``path``, until :meth:`drain`."""
 
     __slots__ = ("_fd",)
 
@@ -285,7 +278,7 @@ class WriteWatch:
         return self._fd
 
     def drain(self) -> None:
-        """Forget what was reported so far."""
+        """Forget earlier reports."""
         try:
             while os.read(self._fd, _READ_BYTES):
                 pass

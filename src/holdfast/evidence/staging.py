@@ -1,8 +1,8 @@
-"""Evidence is written to memory first, and carried to the run directory by a thread of its own.
+"""Write evidence to memory first, and carry it to the run directory in a thread.
 
-What hangs a rank may be the file system that the run directory is on. Stacks, incidents and kills
-must not wait for it. What it does not take (disk full) stays in memory, is tried again with the
-next delivery and at the end, and is never lost without a word.
+A hung file system of the run directory may be the reason for a hang, and stacks, incidents and
+kills must not wait for it. Files that it does not take (disk full) stay in memory, are tried again
+with the next delivery and at the end, and are never lost without a line in the log.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import queue
 import shutil
-import threading
 from collections.abc import Callable
+
+from holdfast.base.file_writer import FileWriter
 
 ROOM_BYTES = 512 * 1024
 """For one verdict: stacks as they are dumped, and twice in its incident; they are limited to half
 of that, and seldom have a tenth."""
 OnTrouble = Callable[[str], None]
-"""Called, in any thread, with what a person should know."""
+"""Called, in any thread, with a line for people."""
 _LOOKS = 3
 """How often a folder is gone through in which files get other names meanwhile."""
 
 
 def reserve(path: str) -> None:
-    """Keep room in memory for the evidence of one rank: whoever needs it removes the file first.
+    """Keep room in memory for the evidence of one rank: its writer removes the file first.
 
     Memory may be full by then, as ranks fill it with their data. To reserve again is cheap.
 
@@ -55,13 +55,8 @@ class Staging:
         self._staged = staged
         self._run_dir = run_dir
         self._on_trouble = on_trouble
-        self._errands: queue.SimpleQueue[tuple[str, bool] | Callable[[], None] | None] = (
-            queue.SimpleQueue()
-        )
-        self._kept: dict[str, bool] = {}  # what was not taken; True: its cycle is over
-        self._is_done = False
-        self._thread = threading.Thread(target=self._run, name="holdfast-evidence", daemon=True)
-        self._thread.start()
+        self._kept: dict[str, bool] = {}  # folders that were not taken; True: the cycle is over
+        self._writer = FileWriter(run_dir, name="holdfast-evidence")
 
     def folder(self, cycle: int) -> str:
         """Where evidence of this cycle is written."""
@@ -69,38 +64,30 @@ class Staging:
 
     def deliver(self, cycle: int, *, over: bool = False) -> None:
         """Copy what there is, soon; ``over``: nothing more comes, and the space is freed."""
-        self._errands.put((self.folder(cycle), over))
+        folder = self.folder(cycle)
+        self._writer.call(
+            lambda: self._carry({**self._kept, folder: self._kept.get(folder, False) or over})
+        )
 
     def call(self, write: Callable[[], None]) -> None:
         """Have the thread call this in its turn: for files that take long to write."""
-        self._errands.put(write)
+        self._writer.call(write)
 
     def close(self, timeout_s: float) -> bool:
-        """Deliver what is waiting, and once more what was not taken; for ``timeout_s`` at most.
+        """Deliver waiting files, and again those that were not taken; for ``timeout_s`` at most.
 
         Returns:
-            All is delivered; False: what is not is still in the staged folder.
+            All is delivered; False: the rest is still in the staged folder.
         """
-        self._errands.put(None)
-        self._thread.join(timeout_s)
-        return self._is_done and not self._kept
-
-    def _run(self) -> None:
-        while (errand := self._errands.get()) is not None:
-            if callable(errand):
-                errand()
-                continue
-            folder, over = errand
-            self._carry({**self._kept, folder: self._kept.get(folder, False) or over})
-        self._carry(self._kept)
-        self._is_done = True
+        self._writer.call(lambda: self._carry(self._kept))
+        return self._writer.close(timeout_s) and not self._kept
 
     def _carry(self, folders: dict[str, bool]) -> None:
         kept: dict[str, bool] = {}
         for folder, over in folders.items():
             trouble = _copy(folder, self._run_dir)
             if trouble is not None:
-                if not self._kept and not kept:  # a lasting condition is told when it begins
+                if not self._kept and not kept:  # a lasting condition is reported when it begins
                     self._on_trouble(
                         f"evidence cannot be delivered: {trouble}; it is kept in {folder}, and "
                         "tried again"
@@ -121,7 +108,7 @@ def _copy(folder: str, run_dir: str) -> str | None:
 
 
 def _copy_whole(source: str, target: str) -> None:
-    """Whoever reads ``target`` meanwhile finds what was there before, or all of it.
+    """Copy so that a reader of ``target`` finds the old file, or all of the new one.
 
     Raises:
         OSError: It could not be copied; nothing of it is left.
@@ -156,7 +143,7 @@ def _copy_once(folder: str, run_dir: str) -> tuple[str | None, bool]:
             try:
                 if not os.path.getsize(source):  # opened for stacks that nothing asked for
                     continue
-                os.makedirs(there, exist_ok=True)  # empty folders are of no use to people
+                os.makedirs(there, exist_ok=True)  # people need no empty folders
                 _copy_whole(source, target)
             except FileNotFoundError as error:  # a monitor has just given it its last name
                 has_changed = has_changed or error.filename == source

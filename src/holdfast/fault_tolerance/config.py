@@ -9,39 +9,23 @@ Light to import, because every rank and the launcher do: YAML and difflib come i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from signal import SIGKILL, Signals
 from typing import Any, NamedTuple
 
 from holdfast.errors import ConfigError
+from holdfast.options import values
 from holdfast.options.config_file import SECTION, SectionNotFoundError, read_section
-from holdfast.options.values import (
-    PROOF,
-    AbsolutePaths,
-    AutoKill,
-    Flag,
-    FlagOrNull,
-    Kind,
-    LogLevel,
-    Number,
-    PathTemplate,
-    Sections,
-    SignalName,
-    Text,
-    Unacceptable,
-    WordFlag,
-)
 
 GIVEN = "given_timeouts"
 """Key of :meth:`FaultToleranceConfig.given_timeouts` beside the fields, on the wire."""
 _INITIAL_S = float("3600")  # an object of its own, unlike a literal; see below
 """The default of ``initial_rank_heartbeat_timeout``.
 
-That nobody chose a value is known by the object itself: a number that somebody gives is another
-object, even if it is equal. So the mark survives copies, ``dataclasses.replace`` and ``asdict``, is
-gone when the attribute is set, and no type changes. Where only the number travels (YAML, JSON,
-pickle), ``section_ends_initial_timeout`` is written out, and turned back when it is read.
+The object itself marks the default: a given number is another object, even if it is equal. So the
+mark survives copies, ``dataclasses.replace`` and ``asdict``, and is gone when the attribute is set.
+Where only the number travels (YAML, JSON, pickle), ``section_ends_initial_timeout`` is written.
 """
 _HEARTBEAT_S = float("2700")
 """The default of ``rank_heartbeat_timeout``, an object of its own for the same reason."""
@@ -56,49 +40,46 @@ _NEAR = 0.6
 
 
 class Setting(NamedTuple):
-    """What is known about one field besides its name and default.
+    """One field besides its name and default.
 
     Attributes:
-        kind: What it may be.
+        kind: Of its values.
         help: One sentence; starts with a capital, ends without a full stop.
         why: The reason for the default.
         option: Its command-line option, where that is not ``--ft-`` and the field's name.
-        later: Accepted and kept, but nothing acts on it yet.
-        idle: Why there is nothing for it to do here; empty: it has an effect.
+        idle: Why it has no effect here; empty: it has one.
     """
 
-    kind: Kind
+    kind: values.ValueKind
     help: str
     why: str
     option: str | None = None
-    later: bool = False
     idle: str = ""
 
 
 def _setting(
     default: Any,
-    kind: Kind,
+    kind: values.ValueKind,
     help_: str,
     why: str,
     *,
     option: str | None = None,
-    later: bool = False,
     idle: str = "",
 ) -> Any:
-    metadata = {"setting": Setting(kind, help_, why, option, later, idle)}
+    metadata = {"setting": Setting(kind, help_, why, option, idle)}
     if isinstance(default, dict):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
-def _unused(kind: Kind, help_: str) -> Any:
+def _unused(kind: values.ValueKind, help_: str) -> Any:
     """Of a service that does not exist here."""
-    return _setting(None, kind, help_, "most jobs have no such service", later=True)
+    return _setting(None, kind, help_, "most jobs have no such service", idle=values.NOT_YET)
 
 
-_LIMIT = Number("seconds", above=0, null="no timeout")
-_INTERVAL = Number("seconds", above=0, blank=True)
-_ON_UNLESS_SAID = WordFlag(otherwise=True)
+_LIMIT = values.Numeric("seconds", above=0, null="no timeout")
+_INTERVAL = values.Numeric("seconds", above=0, blank=True)
+_ON_UNLESS_SAID = values.WordFlag(otherwise=True)
 
 
 @dataclass
@@ -134,7 +115,7 @@ class FaultToleranceConfig:
     )
     rank_section_timeouts: dict[str, float | None] = _setting(  # noqa: RUF009 - it is a field()
         {},
-        Sections(),
+        values.Sections(),
         "Longest healthy time in each section; only sections named here are watched",
         "only you know their names",
     )
@@ -146,7 +127,7 @@ class FaultToleranceConfig:
     )
     section_ends_initial_timeout: bool | None = _setting(
         None,
-        FlagOrNull("true for the default of that timeout, false for a given one"),
+        values.FlagOrNull("true for the default of that timeout, false for a given one"),
         "Whether the first section of a rank ends initial_rank_heartbeat_timeout, as its first "
         "heartbeat does",
         "ranks that only open sections send no heartbeats; a given timeout applies as it is",
@@ -167,21 +148,23 @@ class FaultToleranceConfig:
     )
     evidence_timeout: float = _setting(
         1.0,
-        Number("seconds", least=0),
+        values.Numeric("seconds", least=0),
         "Longest time from the detection of a hang to the signal that ends the rank: meanwhile "
         "every rank of the job is looked at; 0 looks at the hung rank alone",
         "the cause is mostly another rank than the first one found, and looking takes 0.1 s",
     )
     learned_timeout_floor: float = _setting(
         LEARNED_FLOOR_S,
-        Number("seconds", least=0),
+        values.Numeric("seconds", least=0),
         "Least value of a timeout that is calculated from measured durations; 0 for no floor, and "
         "for timeouts as calculated also after one of them has ended a rank",
         "a fast run must not leave timeouts that end the next, slower run",
     )
     learned_timeouts_below_given: bool | None = _setting(
         None,
-        FlagOrNull("true where a program calls calculate_and_set_...(), false for callbacks"),
+        values.FlagOrNull(
+            "true where a program calls calculate_and_set_...(), false for callbacks"
+        ),
         "Whether a timeout that is calculated may be shorter than the one that you gave",
         "programs that calculate expect the values of nvidia-resiliency-ext",
     )
@@ -193,19 +176,19 @@ class FaultToleranceConfig:
     )
     safety_factor: float = _setting(
         5.0,
-        Number("factor", counted=False, above=0, blank=True),
+        values.Numeric("factor", counted=False, above=0, blank=True),
         "Calculated timeouts are this many times the longest measured duration",
         "steps vary by less, and a hang is still found soon",
     )
     rank_termination_signal: Signals = _setting(  # noqa: RUF009 - it is a field()
         SIGKILL,
-        SignalName(),
+        values.SignalName(),
         "Signal that a hung rank is sent, after its stacks were taken",
         "a hung rank seldom runs a handler; evidence is taken before",
     )
     log_level: int = _setting(
         _INFO,
-        LogLevel(),
+        values.LogLevel(),
         "Level of the log of the launcher and its monitors",
         "failures and restarts, nothing per step",
     )
@@ -229,38 +212,38 @@ class FaultToleranceConfig:
     )
     enable_dist_storage_healthcheck: bool = _setting(
         False,
-        Flag(),
+        values.Flag(),
         "Check that network file systems answer before each start",
         "a node is not excluded for a slow file system alone",
     )
     storage_healthcheck_path: str | None = _setting(
         None,
-        AbsolutePaths(many=True),
+        values.AbsolutePaths(many=True),
         "Paths, separated by commas, that must be readable before each start",
         "only you know what the job reads",
         option="--ft-storage-health-check-path",
     )
     pci_topo_file: str | None = _setting(
         None,
-        Text("PATH"),
+        values.Text("PATH"),
         "XML file that lists which network cards belong to which GPU",
         "the node's own topology is read where it can be",
     )
     link_down_path_template: str | None = _setting(
         None,
-        PathTemplate("TEMPLATE", "{nic}"),
+        values.PathTemplate("TEMPLATE", "{nic}"),
         "Path of a network card's link-down counter, with {nic} for its name",
         "the path in sysfs is built in",
     )
     link_state_path_template: str | None = _setting(
         None,
-        PathTemplate("TEMPLATE", "{nic}"),
+        values.PathTemplate("TEMPLATE", "{nic}"),
         "Path of a network card's link state, with {nic} for its name",
         "the path in sysfs is built in",
     )
     skip_section_response: bool = _setting(
         True,
-        WordFlag(otherwise=False),
+        values.WordFlag(otherwise=False),
         "False makes nvidia-resiliency-ext wait for the monitor at every section",
         "theirs",
         idle="misuse of sections is found at once in either case",
@@ -273,27 +256,27 @@ class FaultToleranceConfig:
     )
     segment: int | None = _setting(
         None,
-        Number("nodes", least=1, whole=True, null="no grouping"),
+        values.Numeric("nodes", least=1, whole=True, null="no grouping"),
         "Place nodes in groups of this many within one NVLink domain: HOLDFAST_NODE_DOMAIN, else "
         "Slurm's block, else the fabric of the GPUs",
         "most clusters have no such domains",
     )
     numa_bind_strict: bool = _setting(
         False,
-        Flag(),
+        values.Flag(),
         "Bind memory strictly where NVRX_GPUS_PER_NUMA asks for NUMA binding",
         "theirs",
         idle="memory is always bound strictly",
     )
     gpu_memory_reclaim_timeout: float = _setting(
         50.0,
-        Number("seconds", least=0, blank=True),
+        values.Numeric("seconds", least=0, blank=True),
         "How long a restart waits for the memory of GPUs to be free again; 0 for not at all",
         "drivers take seconds to free tens of gigabytes, seldom more",
     )
     gpu_memory_tolerance_mb: float = _setting(
         512.0,
-        Number("megabytes", least=0, blank=True),
+        values.Numeric("megabytes", least=0, blank=True),
         "Memory in use up to which a GPU counts as free",
         "drivers and monitoring programs use that much",
     )
@@ -311,19 +294,19 @@ class FaultToleranceConfig:
     )
     max_no_progress_cycles: int = _setting(
         2,
-        Number("cycles", whole=True),
+        values.Numeric("cycles", whole=True),
         "Stop restarting after this many cycles in a row without progress; 0 for never",
         "nvidia-resiliency-ext's",
     )
     min_progress_iterations: int = _setting(
         1,
-        Number("iterations", least=0, whole=True),
+        values.Numeric("iterations", least=0, whole=True),
         "Training iterations in a cycle that count as progress",
         "a restart that gets one step further is of use",
     )
     checkpoint_iteration_file: str | None = _setting(
         None,
-        Text("PATH"),
+        values.Text("PATH"),
         "File that holds the iteration of the latest checkpoint, to measure progress by",
         "without it progress cannot be measured from outside",
     )
@@ -335,7 +318,7 @@ class FaultToleranceConfig:
     )
     exception_grace: float | None = _setting(
         2.0,
-        Number("seconds", least=0, null="none"),
+        values.Numeric("seconds", least=0, null="none"),
         "How long exit handlers of a rank may take after an exception that nothing caught, before "
         "it is killed; threads are not waited for. none: the rank ends by itself, as with torchrun",
         "the other ranks wait for the restart; handlers that take longer mostly wait for them",
@@ -349,14 +332,14 @@ class FaultToleranceConfig:
     )
     auto_heartbeat_floor: float = _setting(
         600.0,
-        Number("seconds", above=0),
+        values.Numeric("seconds", above=0),
         "Least time without progress before a stall is reported of such a rank; twice the longest "
         "so far, or 10 times a usual one, if that is more",
         "NCCL's watchdog waits as long; evaluations and checkpoints should be over",
     )
     auto_kill: str = _setting(
-        PROOF,
-        AutoKill(),
+        values.PROOF,
+        values.AutoKill(),
         "When ranks are ended that make no steps and have no timeouts: proof: where it is proved "
         "that no time can help, or torch itself would have ended them; after=SECONDS: also when "
         "no rank has made progress for so long and others wait for a rank that the evidence "
@@ -365,38 +348,42 @@ class FaultToleranceConfig:
     )
     num_warmup_iterations: int = _setting(
         5,
-        Number("iterations", least=0, whole=True),
+        values.Numeric("iterations", least=0, whole=True),
         "Iterations in each cycle during which the time outside sections is not limited",
         "the first steps compile kernels and fill caches",
     )
     attrsvc_host: str | None = _unused(
-        Text("HOST"), "Host of a service that explains failures from logs"
+        values.Text("HOST"), "Host of a service that explains failures from logs"
     )
     attrsvc_port: int | None = _unused(
-        Number("port", counted=False, least=1, most=65535, whole=True, null="none"),
+        values.Numeric("port", counted=False, least=1, most=65535, whole=True, null="none"),
         "Port of that service",
     )
     attribution_endpoint: str | None = _unused(
-        Text("ADDRESS"), "Address of a service that explains failures"
+        values.Text("ADDRESS"), "Address of a service that explains failures"
     )
-    attribution_analysis_backend: str | None = _unused(Text("NAME"), "How that service works")
-    attribution_export_url: str | None = _unused(Text("URL"), "Where its findings are sent")
+    attribution_analysis_backend: str | None = _unused(
+        values.Text("NAME"), "How that service works"
+    )
+    attribution_export_url: str | None = _unused(values.Text("URL"), "Where its findings are sent")
     attribution_llm_api_key_file: str | None = _unused(
-        Text("PATH"), "File with the key to its language model"
+        values.Text("PATH"), "File with the key to its language model"
     )
-    attribution_llm_base_url: str | None = _unused(Text("URL"), "Address of its language model")
-    attribution_llm_model: str | None = _unused(Text("NAME"), "Name of its language model")
-    attribution_log_level: str | None = _unused(Text("LEVEL"), "Level of its log")
+    attribution_llm_base_url: str | None = _unused(
+        values.Text("URL"), "Address of its language model"
+    )
+    attribution_llm_model: str | None = _unused(values.Text("NAME"), "Name of its language model")
+    attribution_log_level: str | None = _unused(values.Text("LEVEL"), "Level of its log")
     attribution_startup_timeout: float | None = _unused(
-        Number("seconds", least=0, null="none"), "How long it may take to start"
+        values.Numeric("seconds", least=0, null="none"), "How long it may take to start"
     )
     attribution_stop_action: str | None = _unused(
-        Text("NAME"), "What the launcher does when it advises to stop"
+        values.Text("NAME"), "What the launcher does when it advises to stop"
     )
     cycle_info_dir: str | None = _unused(
-        Text("FOLDER"), "Folder for one JSON file per cycle about its nodes and ranks"
+        values.Text("FOLDER"), "Folder for one JSON file per cycle about its nodes and ranks"
     )
-    cycle_info_job_id: str | None = _unused(Text("NAME"), "Name of the job in those files")
+    cycle_info_job_id: str | None = _unused(values.Text("NAME"), "Name of the job in those files")
 
     @property
     def exception_grace_in_force(self) -> float | None:
@@ -409,7 +396,7 @@ class FaultToleranceConfig:
         self._mark_default()
 
     def __getstate__(self) -> dict[str, Any]:
-        """With what the values themselves do not say once they are pickled."""
+        """With the marks of defaults, which pickling would lose."""
         return {
             **vars(self),
             "section_ends_initial_timeout": self._said_of_initial(),
@@ -424,7 +411,7 @@ class FaultToleranceConfig:
         self._mark_default()
 
     def _fields(self) -> dict[str, Any]:
-        """Without what a subclass, or whoever set another attribute, has added."""
+        """Without attributes that a subclass or a program has added."""
         return {name: getattr(self, name) for name in SETTINGS}
 
     @property
@@ -435,7 +422,7 @@ class FaultToleranceConfig:
         return self.initial_rank_heartbeat_timeout is _INITIAL_S
 
     def _said_of_initial(self) -> bool | None:
-        """For where only the number travels: true also for the default of a default."""
+        """For YAML, JSON and pickle: true also for the default of a default."""
         return self.is_initial_ended_by_section or self.section_ends_initial_timeout
 
     def _mark_default(self) -> None:
@@ -446,9 +433,9 @@ class FaultToleranceConfig:
             self.section_ends_initial_timeout = None
 
     def given_timeouts(self) -> dict[str, Any]:
-        """The timeouts that somebody chose, as JSON can carry them; ``None``: none, or the default.
+        """The timeouts that the user gave, for JSON; ``None``: none, or the default.
 
-        Where only the number has travelled (YAML, JSON), a default counts as chosen.
+        Of a configuration that was read from YAML or JSON, a default counts as given.
         """
         initial, subsequent = self.initial_rank_heartbeat_timeout, self.rank_heartbeat_timeout
         return {
@@ -507,9 +494,9 @@ class FaultToleranceConfig:
         """Build from a parsed command line.
 
         Defaults, then the file ``args.ft_cfg_path``, then every ``args.ft_<field>`` that is not
-        ``None``; text is read as on the command line. A file without our section, and unknown keys
-        in it, give a warning, as programs for nvidia-resiliency-ext expect; ``ft_launcher`` itself
-        refuses both.
+        ``None``; text is read as on the command line. A file without that section, and unknown
+        keys in it, give a warning, as programs for nvidia-resiliency-ext expect; ``ft_launcher``
+        itself refuses both.
 
         Raises:
             ConfigError: The file or a value cannot be used.
@@ -559,16 +546,16 @@ class FaultToleranceConfig:
 SETTINGS: dict[str, Setting] = {
     each.name: each.metadata["setting"] for each in fields(FaultToleranceConfig)
 }
-"""What is known about each field, in order of declaration."""
+"""By name, in order of declaration."""
 
 
 class Resolved(NamedTuple):
     """A configuration, and how it came about.
 
     Attributes:
-        config: What holds.
-        origins: Field to where its value came from: ``default``, ``file PATH`` or ``command line``.
-        warnings: What to tell the user, once.
+        config: The result.
+        origins: Source of each field's value: ``default``, ``file PATH`` or ``command line``.
+        warnings: For the user, once.
     """
 
     config: FaultToleranceConfig
@@ -577,11 +564,11 @@ class Resolved(NamedTuple):
 
 
 def resolve(args: object, *, is_lenient: bool = False) -> Resolved:
-    """What a command line sets, with the origin of each value.
+    """The configuration of a command line, with the origin of each value.
 
     Args:
         args: A parsed command line.
-        is_lenient: A file without our section, and unknown keys in it, give a warning. Otherwise
+        is_lenient: A file without the section, and unknown keys in it, give a warning. Otherwise
             both are errors: a slip of the pen must not switch the detection of hangs off. A missing
             section is a warning also with ``args.ft_ignore_missing_cfg``.
 
@@ -614,9 +601,13 @@ def resolve(args: object, *, is_lenient: bool = False) -> Resolved:
             continue
         if isinstance(value, str):
             text, value = value, parse(option_of(name), value, setting.kind)
-            if isinstance(setting.kind, WordFlag) and (doubt := setting.kind.doubt(text)):
+            if isinstance(setting.kind, values.WordFlag) and (doubt := setting.kind.doubt(text)):
                 warnings.append(f"{option_of(name)}: {doubt}")
-            if value is None and isinstance(setting.kind, Number) and not setting.kind.takes_null:
+            if (
+                value is None
+                and isinstance(setting.kind, values.Numeric)
+                and not setting.kind.takes_null
+            ):
                 continue
         setattr(config, name, check(option_of(name), value, setting.kind))
         origins[name] = getattr(args, "origins", {}).get(f"ft_{name}", "command line")
@@ -628,28 +619,28 @@ def option_of(name: str) -> str:
     return SETTINGS[name].option or f"--ft-{name.replace('_', '-')}"
 
 
-def check(key: str, value: object, kind: Kind) -> Any:
+def check(key: str, value: object, kind: values.ValueKind) -> Any:
     """The normal form of a value.
 
     Raises:
-        ConfigError: It is not accepted; the text names the key, the value and what is.
+        ConfigError: It is not accepted; the text names the key, the value and the accepted ones.
     """
+    return _normal(key, value, kind, kind.check)
+
+
+def parse(key: str, text: str, kind: values.ValueKind) -> Any:
+    """The same of text."""
+    return _normal(key, text, kind, kind.parse)
+
+
+def _normal(key: str, value: Any, kind: values.ValueKind, read: Callable[[Any], Any]) -> Any:
     try:
-        return kind.check(value)
-    except Unacceptable as error:
-        raise ConfigError(_refusal(key, value, kind, error)) from None
-
-
-def parse(key: str, text: str, kind: Kind) -> Any:
-    """The normal form of what text means.
-
-    Raises:
-        ConfigError: It is not accepted; the text names the key, the value and what is.
-    """
-    try:
-        return kind.parse(text)
-    except Unacceptable as error:
-        raise ConfigError(_refusal(key, text, kind, error)) from None
+        return read(value)
+    except values.Unacceptable as error:
+        because = f" ({error})" if str(error) else ""
+        raise ConfigError(
+            f"{key}: {value!r} cannot be used{because}; it takes {kind.accepts}"
+        ) from None
 
 
 def nearest(name: str, known: object) -> str | None:
@@ -661,17 +652,12 @@ def nearest(name: str, known: object) -> str | None:
 
 
 def describe_unknown(names: list[str]) -> str:
-    """One line about keys that mean nothing to us."""
+    """One line about unknown keys."""
     described = []
     for name in names:
         known = nearest(name, SETTINGS)
         described.append(f"{name!r} (did you mean {known!r}?)" if known else repr(name))
     return f"unknown key{'s' if len(names) > 1 else ''} {', '.join(described)}"
-
-
-def _refusal(key: str, value: object, kind: Kind, error: Unacceptable) -> str:
-    because = f" ({error})" if str(error) else ""
-    return f"{key}: {value!r} cannot be used{because}; it takes {kind.accepts}"
 
 
 def _sort_out(given: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -687,7 +673,6 @@ def _sort_out(given: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _former(given: Mapping[Any, Any]) -> list[str]:
-    """One warning for each former name."""
     return [
         f"{old} is an old name, write {new}" for old, new in _FORMER_NAMES.items() if old in given
     ]
@@ -744,7 +729,7 @@ def _refuse_unknown(path: str, unknown: list[str], args: object = None) -> str:
 
 
 def _meant_section(keys: tuple[str, ...]) -> str:
-    """What was probably meant, of the keys of a file without our section."""
+    """A hint from the keys of a file without the section."""
     alike = nearest(SECTION, keys)
     if alike is not None and alike != SECTION:
         return f"; did you mean {SECTION!r} by {alike!r}?"

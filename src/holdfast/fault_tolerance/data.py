@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+
+from holdfast.watch.rank.rank_info import RankInfo as RankInfo  # noqa: PLC0414 - public here
 
 FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR = "FT_RANK_MONITOR_IPC_SOCKET"
 """Names the variable with the path of the socket of the rank's monitor."""
 FT_LAUNCHER_IPC_SOCKET_ENV_VAR = "FT_LAUNCHER_IPC_SOCKET"
 """Names the variable with the path of the launcher's socket for workload control requests."""
-
-
-@dataclass
-class RankInfo:
-    """Which process a rank is. ``local_rank`` is -1 where it is not known."""
-
-    global_rank: int
-    local_rank: int
-    host: str = field(default_factory=socket.gethostname)
-    pid: int = field(default_factory=os.getpid)
-
-    @staticmethod
-    def get_for_current_rank() -> RankInfo:
-        """Of this process, by its default process group, else by ``RANK``.
-
-        Raises:
-            RankMonitorClientError: Neither says the rank; it is a ``RuntimeError``, too.
-        """
-        from holdfast.watch.rank.rank_info import rank_info  # noqa: PLC0415 - needs this
-
-        return rank_info()
 
 
 def _text(limit_s: float | None) -> str:
@@ -123,12 +102,14 @@ def timeouts_text(
         first = "first heartbeat or section" if section_ends_initial else "first heartbeat"
         limits[first] = heartbeats.initial
         limits["between heartbeats"] = heartbeats.subsequent
-    set_ones = [f"{what} {limit_s:g} s" for what, limit_s in limits.items() if limit_s is not None]
+    set_ones = [
+        f"{clock} {limit_s:g} s" for clock, limit_s in limits.items() if limit_s is not None
+    ]
     return ", ".join(set_ones) or "none"
 
 
 class WorkloadAction(Enum):
-    """What a rank can ask its launcher for. It takes effect at the next restart."""
+    """A rank's request to its launcher. It takes effect at the next restart."""
 
     Continue = 0
     ExcludeThisNode = 1

@@ -1,11 +1,11 @@
 """Start a job from a program: torch's ``elastic_launch`` and ``LocalElasticAgent``.
 
     program ──plan, function──► launcher process ──► ranks, monitors
-       ▲  └─signals─►                 │                │ what the function returned
+       ▲  └─signals─►                 │                │ results
        └────────────outcome───────────┘◄───────────────┘
 
-The launcher is a process of its own (``launcher_process.py``): children of the program that are not
-the launcher's are never reaped or signalled, and the program may launch from any thread.
+The launcher is a process of its own (``_launcher_process.py``), so that it never reaps or signals
+other children of the program, and the program may launch from any thread.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from holdfast.base import facts
 from holdfast.base.processes import child
 from holdfast.base.processes.job_name import new_job
 from holdfast.errors import LaunchError, UnhealthyNodeException
-from holdfast.fault_tolerance import _launcher_process as launcher_process
 from holdfast.fault_tolerance.launch_config import LaunchConfig, plan_of
 from holdfast.job.pure.workload import text_digest
 from holdfast.node.processes import function_rank
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.options.plan import LaunchPlan
 
 Entrypoint = Callable[..., Any] | str | os.PathLike[str]
+_LAUNCHER = str(Path(__file__).with_name("_launcher_process.py"))
 _LEAVES = ("UNHEALTHY", "EXCLUDED")
 """Ends after which this node takes no part any more, and the job may go on without it."""
 _NEWER = ("duplicate_stdout_filters", "duplicate_stderr_filters", "virtual_local_rank")
@@ -49,7 +49,7 @@ _NEWER = ("duplicate_stdout_filters", "duplicate_stderr_filters", "virtual_local
 
 
 class FunctionError(LaunchError, pickle.PicklingError):
-    """A function, its arguments, or what it returned cannot be handed to another process."""
+    """A function, its arguments, or its result cannot be handed to another process."""
 
 
 class elastic_launch:  # noqa: N801 - the name is public API
@@ -66,7 +66,7 @@ class elastic_launch:  # noqa: N801 - the name is public API
     level of a module or script, and a script launches below ``if __name__ == "__main__"``.
 
     Args:
-        config: What the job looks like.
+        config: Of the job.
         entrypoint: A function; or the path of a Python script (``*.py``); or a program.
         health_check_server: torch's; it has no effect here.
 
@@ -93,8 +93,8 @@ class elastic_launch:  # noqa: N801 - the name is public API
             args: Of the function; of a script or program, as text.
 
         Returns:
-            What the function returned, by global rank, for the ranks of this node; None for each
-            rank of a script or program.
+            The function's results by global rank, for the ranks of this node; None for each rank
+            of a script or program.
 
         Raises:
             ChildFailedError: Ranks of this node failed, and no restart is left (torch's class).
@@ -219,7 +219,8 @@ class Outcome:
     Attributes:
         name: Of script or function.
         exit_code: The launcher's.
-        end: Name of its :class:`holdfast.node.pure.launcher.Ended`; None: it never got so far.
+        end: Name of its :class:`~holdfast.node.pure.launcher.LauncherEnd`; None: it never got so
+            far.
         return_values: By global rank.
         failures: By global rank: local rank, pid, exit code, path of the error file; and why.
     """
@@ -354,7 +355,7 @@ def _run_launcher(plan: LaunchPlan, folder: str, *, has_stdin: bool) -> signal.S
     """
     Path(folder, "path").write_text(json.dumps([str(Path(entry).absolute()) for entry in sys.path]))
     Path(folder, "plan").write_bytes(pickle.dumps(plan))
-    command = [sys.executable, launcher_process.__file__, folder, str(os.getpid())]
+    command = [sys.executable, _LAUNCHER, folder, str(os.getpid())]
     # In a session of its own: a terminal's Ctrl-C comes to the program, and is passed on once.
     launcher = child.spawn(command, os.environ, {0: 0} if has_stdin and _is_open(0) else {})
     with _passing_on(launcher, plan.signals_to_handle) as received:

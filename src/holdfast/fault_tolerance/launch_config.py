@@ -1,8 +1,8 @@
 """The arguments of torch's launcher API, and the plan that they come to.
 
 Fields and their order are those of ``torch.distributed.launcher.api.LaunchConfig``, so that a
-program changes its import and nothing else; ours come after them. The values go through the option
-table of ``ft_launcher``: what is refused there is refused here.
+program changes its import and nothing else; further ones follow. The values go through the option
+table of ``ft_launcher``, which refuses the same values here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RDZV_TIMEOUT_S = 900
 
 @dataclass
 class LaunchConfig:
-    """What a job that a program starts looks like. Times are seconds.
+    """A job that a program starts. Times are seconds.
 
     Attributes:
         min_nodes: Least number of nodes.
@@ -101,8 +101,8 @@ def plan_of(
     """Resolve a configuration.
 
     Args:
-        config: What the job looks like.
-        words: What a rank is, in the words of ``ft_launcher``: options and script, program ...
+        config: Of the job.
+        words: The command of a rank, in the words of ``ft_launcher``: options and script, ...
         environ: The program's environment. ``PET_`` variables are a command line's, and not read.
         name: Of script or function, for the log.
 
@@ -174,7 +174,7 @@ def _numa_mode(options: Any) -> str | None:
 
 
 def _logs(specs: Any) -> dict[str, Any]:
-    """What torch's ``DefaultLogsSpecs`` says; it has no public way to ask for all of it."""
+    """Options for torch's ``DefaultLogsSpecs``, not all of which is public."""
     if specs is None:
         return {}
     from holdfast.base.torch_private import log_choices  # noqa: PLC0415 - imports torch

@@ -45,8 +45,7 @@ _HOME = {
     "get_args_parser": ("options.arguments", "get_args_parser"),
     "parse_args": ("options.arguments", "parse_args"),
 }
-"""Public names, and where they live. Loaded when used: who presses Ctrl-C meanwhile is answered by
-:func:`main`, which could not be there before the imports of this module are."""
+"""Homes of public names. Loaded when used: :func:`main` answers Ctrl-C, and imports delay it."""
 
 _FAILED = Ending.CANNOT_START.code()
 _USAGE = Ending.USAGE.code()
@@ -74,7 +73,7 @@ def run(
     """Carry out a plan; returns the exit code. Main thread only.
 
     Args:
-        plan: What to do.
+        plan: Of the command line.
         on_end: Called with the agent once the job is over, however it ended.
         owns_process: This process does nothing else: all its children are the launcher's to reap.
     """
@@ -89,9 +88,9 @@ def run(
         )
         return _FAILED
     from holdfast.base.processes.job_name import new_job  # noqa: PLC0415
-    from holdfast.base.processes.proc import what_is_missing  # noqa: PLC0415
+    from holdfast.base.processes.proc import why_unusable  # noqa: PLC0415
 
-    if (missing := what_is_missing()) is not None:
+    if (missing := why_unusable()) is not None:
         _say(f"cannot start: {missing}")
         return _FAILED
     job = new_job()
@@ -116,7 +115,7 @@ def run(
             on_end(agent)
         return exit_code
     finally:
-        if health is not None:  # else nobody ends it where the launcher is part of a program
+        if health is not None:  # else it would outlive a launcher that is part of a program
             health.control.close()
 
 
@@ -129,16 +128,16 @@ def _parts(plan: LaunchPlan) -> list[MakePart]:
 
 
 def _start_health_process(plan: LaunchPlan, job: str) -> ControlledProcess | None:
-    """It gets ready while we do: the first start waits for its answer."""
+    """It gets ready beside the launcher: the first start waits for its answer."""
     if plan.care is None:
         return None
     from holdfast.base.pure.codec import encode  # noqa: PLC0415 - see _HOME
-    from holdfast.health.messages import Configure  # noqa: PLC0415
+    from holdfast.health.messages import ConfigureHealth  # noqa: PLC0415
     from holdfast.node.processes.controlled_process import start_health_process  # noqa: PLC0415
 
     try:
-        return start_health_process(encode(Configure(plan.care, tuple(sys.path))), job)
-    except OSError:  # it is tried again, and told of then
+        return start_health_process(encode(ConfigureHealth(plan.care, tuple(sys.path))), job)
+    except OSError:  # the agent tries again, and logs that
         return None
 
 
@@ -176,20 +175,20 @@ def command() -> NoReturn:
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except OSError:  # nobody reads: Python says so
+    except OSError:  # no reader: Python reports it
         sys.exit(exit_code)
     os._exit(exit_code)
 
 
 def _launch(args: Sequence[str] | None, *, is_program: bool) -> int:
-    from holdfast.base.processes import inheritance  # noqa: PLC0415
+    from holdfast._early_signals import hold_signals  # noqa: PLC0415
+    from holdfast.base.processes import process_defaults  # noqa: PLC0415
     from holdfast.errors import ConfigError  # noqa: PLC0415 - see _HOME
-    from holdfast.ft_launcher import hold_signals  # noqa: PLC0415
     from holdfast.job.pure.job_secret import drop_secret  # noqa: PLC0415 - see _HOME
     from holdfast.options.arguments import UsageError, parse_args  # noqa: PLC0415
     from holdfast.options.plan import make_plan  # noqa: PLC0415
 
-    inheritance.open_closed_ones()
+    process_defaults.open_closed_ones()
     try:
         arguments = parse_args(args)
         if arguments.version:
@@ -201,19 +200,19 @@ def _launch(args: Sequence[str] | None, *, is_program: bool) -> int:
             return _print(f"{text}\n")
         plan = make_plan(arguments, os.environ)
         if args is None:  # else the environment is a program's, which may launch again
-            drop_secret(os.environ)  # nobody whom we start needs it
+            drop_secret(os.environ)  # no child needs it
     except UsageError as error:
         _say(f"error: {error}")
         return _USAGE
     except ConfigError as error:
         _say(f"error: {error}")
         return _FAILED
-    inheritance.raise_descriptor_limit()
+    process_defaults.raise_descriptor_limit()
     if is_program:
         hold_signals(plan.signals_to_handle)  # from here on there is something to end first
     exit_code = run(plan, owns_process=args is None)
-    if plan.meeting is not None and plan.meeting.other is not None:
-        # A backend that is not ours may have left a thread in C++, and the end would abort there.
+    if plan.meeting is not None and plan.meeting.store.other is not None:
+        # A foreign backend may have left a thread in C++, and the end would abort there.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(exit_code)

@@ -1,17 +1,14 @@
-"""The client of a rank: life with a monitor, and limits learned from what the rank does.
+"""The client of a rank: connection to its monitor, and limits learned from measured durations.
 
 A rank and its monitor share a page (``page/pure/page.py``). Progress is stored into it without a
-message (``rank_progress.py``); the socket carries what has to be answered (``monitor_link.py``).
+message (``rank_progress.py``); the socket carries requests with answers (``monitor_link.py``).
 
     start_section("step")  ──►  page  ◄──  monitor, when a limit could have run out
     calculate_and_set_...  ──►  page, then "limits" over the socket  ──►  monitor: ok, or raised;
                                 a monitor that does not answer soon finds them in the page
 
-The configuration's ``skip_section_response=False`` has nothing left to wait for: mistakes are found
-in this process.
-
-Processes: a forked child (a data-loader worker) has a client that does nothing and raises nothing;
-a hung rank must not be kept alive by its children.
+A forked child (a data-loader worker) has a client that does nothing and raises nothing:
+children must not keep a hung rank alive.
 """
 
 from __future__ import annotations
@@ -41,17 +38,15 @@ from holdfast.fault_tolerance.data import (
 from holdfast.fault_tolerance.timeouts_calc import TimeoutsCalc
 from holdfast.page.page import Page, PageError, map_page, private_page
 from holdfast.page.pure import page as layout
-from holdfast.watch.pure.rank_messages import Armed, Limits
-from holdfast.watch.rank import iterations, limits_state
-from holdfast.watch.rank.auto import sitecustomize as start
+from holdfast.watch.pure.rank_messages import Armed, TimeoutsInForce
+from holdfast.watch.rank import iterations, limits_state, rank_end
 from holdfast.watch.rank.client_errors import NoSetupError
 from holdfast.watch.rank.learned_where import LEARNED_WHERE, LearnedWhere, here, machine_kind
 from holdfast.watch.rank.learned_where import from_state as where_from_state
 from holdfast.watch.rank.limits_state import GivenTimeouts, LearnedBefore
 from holdfast.watch.rank.look_helper import LookHelper
 from holdfast.watch.rank.monitor_link import MonitorLink, send_control_request
-from holdfast.watch.rank.rank_info import rank_info
-from holdfast.watch.rank.rank_progress import RankProgress, Section
+from holdfast.watch.rank.rank_progress import ReportsProgress, Section
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.config import FaultToleranceConfig
@@ -61,7 +56,7 @@ __all__ = ["RankMonitorClient", "RankMonitorClientError", "Section"]
 _RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 
 
-class RankMonitorClient(RankProgress):
+class RankMonitorClient(ReportsProgress):
     """Tells this rank's monitor that the rank is alive.
 
     Attributes:
@@ -79,7 +74,7 @@ class RankMonitorClient(RankProgress):
 
     CURRENT_TIMEOUTS_STATE_KEY = "current_timeouts"
     _is_automatic = False
-    """Its heartbeats are the steps of an optimizer, and nobody chose timeouts for them."""
+    """Its heartbeats are the steps of an optimizer, for which no timeouts were given."""
 
     def __init__(self) -> None:
         """Make a client. It connects to nothing before ``init_workload_monitoring``."""
@@ -133,7 +128,7 @@ class RankMonitorClient(RankProgress):
                 )
             if self._disarmed:
                 return
-            info = rank_info()
+            info = RankInfo.get_for_current_rank()
             path = os.environ.get(FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR)
             if not path:
                 raise RankMonitorClientError(
@@ -159,16 +154,16 @@ class RankMonitorClient(RankProgress):
             self._announce(info)
 
     def _announce(self, info: RankInfo) -> None:
-        self._tell_timeouts(f"rank {info.global_rank} (pid {info.pid}) is monitored; timeouts")
+        self._log_timeouts(f"rank {info.global_rank} (pid {info.pid}) is monitored; timeouts")
 
-    def _tell_timeouts(self, what: str) -> None:
+    def _log_timeouts(self, head: str) -> None:
         info, beats = self.rank_info, self.hb_timeouts
         is_first = info is not None and info.global_rank == 0
         ends_initial = beats is not None and self._learned_before.does_section_end_initial(beats)
         self.logger.log(
             logging.INFO if is_first else logging.DEBUG,  # one line for the job
             "%s: %s",
-            what,
+            head,
             timeouts_text(beats, self.section_timeouts, section_ends_initial=ends_initial),
         )
 
@@ -198,14 +193,14 @@ class RankMonitorClient(RankProgress):
         self._learned_before = LearnedBefore.of(
             welcome.learned, section_ends_initial=cfg.is_initial_ended_by_section
         )
-        if self._is_automatic:  # nobody sends a first heartbeat, or marks sections
+        if self._is_automatic:  # there is no first heartbeat, and no section
             beats = cfg.rank_heartbeat_timeout
             configured = HeartbeatTimeouts(None, beats), SectionTimeouts({}, None)
         self._given = GivenTimeouts.of(welcome.cfg.get(GIVEN))
         self._is_cold_start = _begins_cold(welcome.cycle, is_automatic=self._is_automatic)
         heartbeats, sections = self._with_loaded(*configured)
-        if cfg.exception_grace_in_force is not None and start.KEPT_AS not in sys.modules:
-            start.watch_end(cfg.exception_grace_in_force)
+        if cfg.exception_grace_in_force is not None and rank_end.KEPT_AS not in sys.modules:
+            rank_end.watch_end(cfg.exception_grace_in_force, threading)
 
         try:
             # None: no space for a page; the sections of this rank go nowhere.
@@ -228,7 +223,7 @@ class RankMonitorClient(RankProgress):
             words, cfg.num_warmup_iterations if num_warmup_iters is None else num_warmup_iters
         )
         self._start(words, slots)
-        link.tell(Armed())
+        link.send(Armed())
         if welcome.takes_helper:
             self._helper = LookHelper(monitor, info)
         self.hb_timeouts, self.section_timeouts = configured
@@ -399,7 +394,7 @@ class RankMonitorClient(RankProgress):
         if may_be_below is None:
             may_be_below = not self.keeps_given_timeouts
         elif is_foreign and self.keeps_given_timeouts:
-            may_be_below = False  # what was asked for is to learn, and that was elsewhere
+            may_be_below = False  # the setting is for timeouts learned here
         return GivenTimeouts() if may_be_below else self._given
 
     def _is_careful(self) -> bool:
@@ -429,8 +424,8 @@ class RankMonitorClient(RankProgress):
     def _publish(self, heartbeats: HeartbeatTimeouts, sections: SectionTimeouts) -> None:
         """Put limits in force: page, monitor, own fields; all or none.
 
-        The page is what the monitor judges by. It also raises learned limits that tripped, whether
-        this rank hears of it or not; and it hands all of them to the next rank.
+        The monitor judges by the page. It also raises learned limits that tripped, whether its
+        answer comes or not, and hands all of them to the next rank.
         """
         words, link = self._words, self._link
         assert words is not None
@@ -440,12 +435,12 @@ class RankMonitorClient(RankProgress):
         limits_state.store(words, slots, heartbeats, sections, before)
         beats = limits_state.heartbeat_limits(heartbeats, before)
         others = limits_state.section_limits(sections, before)
-        message = Limits(
+        message = TimeoutsInForce(
             None if heartbeats is self.hb_timeouts else beats,
             None if sections is self.section_timeouts else others,
         )
         try:
-            answer = link.tell(message)
+            answer = link.send(message)
         except BaseException:
             limits_state.store(words, slots, *self._current("limits"), before)
             raise
@@ -453,7 +448,7 @@ class RankMonitorClient(RankProgress):
             answer.raised if answer is not None else None, heartbeats, sections
         )
         limits_state.store(words, slots, self.hb_timeouts, self.section_timeouts, before)
-        self._tell_timeouts("timeouts are now")
+        self._log_timeouts("timeouts are now")
 
     # ------------------------------------------------------------------ persisted state
 
@@ -493,8 +488,8 @@ class RankMonitorClient(RankProgress):
             loaded = limits_state.from_state(saved)
         except (ValueError, AttributeError) as error:
             raise RankMonitorClientError(
-                f"{self._who()}cannot load timeouts from {saved!r}: {error}. Remove them from the "
-                "saved state to start from the configured ones"
+                f"{self._prefix()}cannot load timeouts from {saved!r}: {error}. Remove them from "
+                "the saved state to start from the configured ones"
             ) from error
         with self._control_lock:
             self._loaded = loaded
@@ -519,11 +514,11 @@ class RankMonitorClient(RankProgress):
             heartbeats = limits_state.apply_loaded_heartbeats(loaded_heartbeats, floor_s, given)
             before.heartbeat = before.section_ends_initial = False
         if loaded_sections is not None:
-            strangers = sorted(set(loaded_sections.section) - set(sections.section))
-            if strangers:
+            unknown = sorted(set(loaded_sections.section) - set(sections.section))
+            if unknown:
                 self.logger.warning(
                     "loaded timeouts of sections %s are left out: they are not configured",
-                    strangers,
+                    unknown,
                 )
             sections = limits_state.apply_loaded_sections(loaded_sections, floor_s, given, sections)
             before.sections -= set(loaded_sections.section)
@@ -542,7 +537,7 @@ class RankMonitorClient(RankProgress):
         """Ask the launcher for something that takes effect at the next restart; waits for its ok.
 
         Args:
-            req: What is asked for, and why.
+            req: The request, with its reason.
 
         Raises:
             RankMonitorClientError: Not initialised, or the launcher refused or did not answer. Also
@@ -550,7 +545,7 @@ class RankMonitorClient(RankProgress):
         """
         if not self._launcher_path:
             raise NoSetupError(
-                f"{self._who()}{req} cannot be sent: {FT_LAUNCHER_IPC_SOCKET_ENV_VAR} is not "
+                f"{self._prefix()}{req} cannot be sent: {FT_LAUNCHER_IPC_SOCKET_ENV_VAR} is not "
                 "set; start the job with ft_launcher"
             )
         if self.rank_info is None:
@@ -561,7 +556,7 @@ class RankMonitorClient(RankProgress):
     # ------------------------------------------------------------------ forked children
 
     def _disarm_in_child(self) -> None:
-        """This process is a fork of the rank, and not the rank: what it does must not show."""
+        """This process is a fork of the rank: it must not touch the rank's page or link."""
         self._control_lock = threading.RLock()  # a thread that held one has stayed in the parent
         self._make_lock()
         if self._link is None and self._words is None:
@@ -588,7 +583,7 @@ _clients: weakref.WeakSet[RankMonitorClient] = weakref.WeakSet()
 
 
 class _Process:
-    """What a client that begins has to know of those before it in this process.
+    """Clients of this process before the one that begins.
 
     The page stays mapped: Python's mmap has a descriptor of its own, which it closes by its number
     when it is freed, and the program may have closed it and reused the number.
@@ -599,11 +594,7 @@ class _Process:
 
 
 def _page_at(path: str) -> Page:
-    """The page, mapped once.
-
-    Raises:
-        PageError: It cannot be used.
-    """
+    """The page, mapped once."""
     try:
         found = os.stat(path)  # noqa: PTH116 - pathlib is heavy
     except OSError as error:

@@ -23,7 +23,7 @@ from holdfast.net import endpoint
 from holdfast.net.client import Client
 from holdfast.node.processes.controlled_process import ControlledProcess, start_monitor
 from holdfast.page import page
-from holdfast.watch.pure.monitor_messages import TO_LAUNCHER, Configure, Cycle, Ready
+from holdfast.watch.pure.monitor_messages import TO_LAUNCHER, ConfigureMonitor, Cycle, MonitorReady
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.config import FaultToleranceConfig
@@ -109,7 +109,7 @@ class RankMonitorProcess:
             if pid == 0:
                 return
             self._exit_code = os.waitstatus_to_exitcode(status)
-        except ChildProcessError:  # somebody else waited for all children
+        except ChildProcessError:  # the program has waited for all children
             if not wait_for.readable(self.sentinel, 0.0):
                 return
             self._exit_code = 0
@@ -148,7 +148,7 @@ class RankMonitorServer:
         rank outlives the signal.
 
         Args:
-            cfg: Its configuration; also what the rank receives when it calls.
+            cfg: Its configuration; the rank gets it, too, when it connects.
             ipc_socket_path: Unix socket for the rank (``FT_RANK_MONITOR_IPC_SOCKET``). A stale
                 socket is replaced; the file is removed when the monitor ends.
             is_restarter_logger: Write lines about layered restarts to stdout.
@@ -168,7 +168,7 @@ class RankMonitorServer:
             with endpoint.listen(ipc_socket_path) as listener:
                 started = start_monitor(
                     listener.fileno(),
-                    Configure(
+                    ConfigureMonitor(
                         cfg.to_wire(),
                         local_rank=0,
                         marker=None,
@@ -194,16 +194,15 @@ class RankMonitorServer:
 
 
 def _introduce(control: socket.socket, cycle: Cycle) -> None:
-    """Say what to watch, and wait until the monitor is ready.
-
-    Raises:
-        OSError: It ended, or does not get ready in time.
-    """
+    """Send the cycle to watch, and wait until the monitor is ready."""
     client = Client(control)
     give_up_at = clock.monotonic() + READY_S
     client.send(codec.encode(cycle), READY_S)
     try:
-        while codec.decode(TO_LAUNCHER, client.receive(give_up_at - clock.monotonic())) != Ready():
+        while (
+            codec.decode(TO_LAUNCHER, client.receive(give_up_at - clock.monotonic()))
+            != MonitorReady()
+        ):
             pass
     except TimeoutError:
         raise TimeoutError(f"not ready within {READY_S:g} s") from None

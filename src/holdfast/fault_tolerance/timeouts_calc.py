@@ -86,14 +86,14 @@ class TimeoutsCalc:
         self.section_max = dict(zip(names, merged[len(mine) :], strict=False))
 
     def missing_for_heartbeats(self) -> list[str]:
-        """What has not been measured yet; empty: ready."""
+        """Intervals that have not been measured yet; empty: ready."""
         wanted = {"first heartbeat": self.initial_max, "second heartbeat": self.subsequent_max}
         return [name for name, longest_s in wanted.items() if longest_s <= 0]
 
     def missing_for_sections(
         self, selected: Collection[str] | None = None, *, calc_out_of_section: bool = True
     ) -> list[str]:
-        """What has not been measured yet; empty: ready.
+        """Intervals that have not been measured yet; empty: ready.
 
         Raises:
             KeyError: A selected section is not configured.

@@ -1,9 +1,9 @@
 """Probes that look at a host and return facts (:class:`holdfast.health.pure.health.Finding`).
 
-A probe raises nothing for what it cannot determine, imports neither torch nor CUDA, and returns
+A probe raises nothing for a fact it can't determine, imports neither torch nor CUDA, and returns
 within its bound wherever the kernel lets it. docs/health.md lists them.
 
-The names here are what a rank asks about its own device; they are loaded when first used (PEP 562).
+A rank asks about its own device by the names here; they are loaded when first used (PEP 562).
 """
 
 from importlib import import_module

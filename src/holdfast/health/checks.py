@@ -7,9 +7,9 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.health.bounded import Check
+from holdfast.health.bounded import BoundedProbe
 from holdfast.health.host_probe import HostProbe
-from holdfast.health.messages import PROBES_S, SERVICE_BOUND_S, SERVICE_S, Wanted
+from holdfast.health.messages import PROBES_S, SERVICE_BOUND_S, SERVICE_S, HealthConfig
 from holdfast.health.pure.health import Finding
 
 if TYPE_CHECKING:
@@ -22,17 +22,17 @@ _NODES = ("/dev/nvidiactl", "/dev/dxg")
 
 
 class Checks:
-    """The probes of one node; they remember what they saw before.
+    """The probes of one node; they compare with their findings before.
 
     Args:
-        wanted: What is looked at, and where.
+        wanted: The checks to make, and their places.
 
     Attributes:
         has_gpus: There are GPUs here, or the job expects them. Elsewhere no driver is needed,
             and its library is not loaded: a start waits for that.
     """
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: HealthConfig) -> None:
         self._wanted = wanted
         self.has_gpus = _names_any(wanted.visible_devices) or any(map(os.path.exists, _NODES))
         self._link_states, self._link_downs = _links(wanted)
@@ -40,36 +40,36 @@ class Checks:
         self._host = HostProbe(wanted.folders)
         self._storage = _storage(wanted)
 
-    def before_join(self) -> list[Check]:
+    def before_join(self) -> list[BoundedProbe]:
         """Asked while no rank of this node is alive."""
         wanted = self._wanted
-        checks = [Check("host", PROBES_S, self._host.look)]
+        checks = [BoundedProbe("host", PROBES_S, self._host.look)]
         if self.has_gpus:
             checks += [
-                Check("gpu", PROBES_S, self._look_at_gpus),
-                Check("nvlink", PROBES_S, self._look_at_nvlinks),
-                Check("xid", PROBES_S, self._look_for_xids),
+                BoundedProbe("gpu", PROBES_S, self._look_at_gpus),
+                BoundedProbe("nvlink", PROBES_S, self._look_at_nvlinks),
+                BoundedProbe("xid", PROBES_S, self._look_for_xids),
             ]
         if self._storage is not None:
-            checks.append(Check("storage", PROBES_S, self._storage.look))
+            checks.append(BoundedProbe("storage", PROBES_S, self._storage.look))
         if self._link_states is not None:
-            checks.append(Check("nic", PROBES_S, self._link_states.look))
+            checks.append(BoundedProbe("nic", PROBES_S, self._link_states.look))
         if self._link_downs is not None:  # a link that was lost between two cycles ends neither
-            checks.append(Check("nic losses", PROBES_S, self._forget_lost_links))
+            checks.append(BoundedProbe("nic losses", PROBES_S, self._forget_lost_links))
         if wanted.endpoint:
             look = functools.partial(_service, wanted.endpoint)
-            checks.append(Check("service", SERVICE_BOUND_S, look))
+            checks.append(BoundedProbe("service", SERVICE_BOUND_S, look))
         return checks
 
-    def while_running(self) -> list[Check]:
+    def while_running(self) -> list[BoundedProbe]:
         """Asked every ``interval_s`` seconds."""
-        checks: list[Check] = []
+        checks: list[BoundedProbe] = []
         if self.has_gpus:
             look = functools.partial(self._look_at_gpus, ranks_run=True)
-            checks.append(Check("gpu", PROBES_S, look))
-            checks.append(Check("xid", PROBES_S, self._look_for_xids))
+            checks.append(BoundedProbe("gpu", PROBES_S, look))
+            checks.append(BoundedProbe("xid", PROBES_S, self._look_for_xids))
         if self._link_downs is not None:
-            checks.append(Check("nic losses", PROBES_S, self._link_downs.look))
+            checks.append(BoundedProbe("nic losses", PROBES_S, self._link_downs.look))
         return checks
 
     def used_mib(self) -> Mapping[str, float]:
@@ -113,7 +113,7 @@ def _names_any(visible_devices: str | None) -> bool:
     return any(entry.strip() and not entry.strip().startswith("-") for entry in entries)
 
 
-def _links(wanted: Wanted) -> tuple[LinkStates | None, LinkDowns | None]:
+def _links(wanted: HealthConfig) -> tuple[LinkStates | None, LinkDowns | None]:
     if not (wanted.nic_state or wanted.nic_monitor):
         return None, None
     from holdfast.health.nic import Cards, LinkDowns, LinkStates  # noqa: PLC0415 - seldom wanted
@@ -129,7 +129,7 @@ def _links(wanted: Wanted) -> tuple[LinkStates | None, LinkDowns | None]:
     return states, LinkDowns(cards) if wanted.nic_monitor else None
 
 
-def _storage(wanted: Wanted) -> Storage | None:
+def _storage(wanted: HealthConfig) -> Storage | None:
     if not (wanted.storage or wanted.storage_paths):
         return None
     from holdfast.health.storage import Places, Storage  # noqa: PLC0415 - seldom wanted

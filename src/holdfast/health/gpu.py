@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from holdfast.health import nvml
 from holdfast.health.nvml import Gpu, GpuBrokenError, NotToldError, Nvml, NvmlError
-from holdfast.health.pure.health import Fact, Finding, Verdict, finding_of
+from holdfast.health.pure.health import Fact, Finding, Fitness, finding_of
 
 PROBE = "gpu"
 _FIRST_WITH_RECOVERY_ACTION = 570
@@ -27,7 +27,7 @@ _ACTIONS = {
     6: "reset the GPU's bus",
     7: "reboot this node",
 }
-"""``NVML_GPU_RECOVERY_ACTION_*``, and what a person does."""
+"""``NVML_GPU_RECOVERY_ACTION_*``, and the remedy."""
 _UNCORRECTED, _VOLATILE = 1, 0
 _LOST = "reset the GPU or reboot this node; if it comes back, see the Xid in dmesg"
 
@@ -46,7 +46,7 @@ def look(
         library = nvml.load()
         gpus = library.visible(visible_devices, limit)
     except NvmlError as error:
-        return [Finding(PROBE, "driver", Verdict.UNKNOWN, f"cannot look at GPUs: {error}")]
+        return [Finding(PROBE, "driver", Fitness.UNKNOWN, f"cannot look at GPUs: {error}")]
     return [
         finding_of(PROBE, gpu.name, _facts(library, gpu, ranks_run=ranks_run), gpu.position)
         for gpu in gpus
@@ -56,15 +56,15 @@ def look(
 def _facts(library: Nvml, gpu: Gpu, *, ranks_run: bool) -> list[Fact]:
     """All that is known about one GPU; at most one fact where it is broken for good."""
     if isinstance(gpu.error, GpuBrokenError):
-        return [(Verdict.UNHEALTHY, f"the driver says: {gpu.error}; {_LOST}")]
+        return [(Fitness.UNHEALTHY, f"the driver says: {gpu.error}; {_LOST}")]
     if gpu.error is not None:
-        return [(Verdict.SUSPECT, f"the driver does not give access to it: {gpu.error}")]
+        return [(Fitness.SUSPECT, f"the driver does not give access to it: {gpu.error}")]
     try:
         found = list(_recovery(library, gpu, ranks_run=ranks_run))
-        knows_action = all(verdict is not Verdict.UNKNOWN for verdict, _ in found)
+        knows_action = all(verdict is not Fitness.UNKNOWN for verdict, _ in found)
         found += _memory(library, gpu, is_judge=not knows_action, ranks_run=ranks_run)
     except GpuBrokenError as error:
-        return [(Verdict.UNHEALTHY, f"the driver says: {error}; {_LOST}")]
+        return [(Fitness.UNHEALTHY, f"the driver says: {error}; {_LOST}")]
     return found
 
 
@@ -73,25 +73,25 @@ def _recovery(library: Nvml, gpu: Gpu, *, ranks_run: bool) -> Iterator[Fact]:
         major, version = library.driver_version()
         if major < _FIRST_WITH_RECOVERY_ACTION:
             text = f"driver {version} knows no recovery actions, {_FIRST_WITH_RECOVERY_ACTION} does"
-            yield Verdict.UNKNOWN, text
+            yield Fitness.UNKNOWN, text
             return
         action = library.field(gpu.handle, _RECOVERY_ACTION)
     except GpuBrokenError:
         raise
     except NvmlError as error:
-        yield Verdict.UNKNOWN, f"recovery action: {error}"
+        yield Fitness.UNKNOWN, f"recovery action: {error}"
         return
     if action == _NO_ACTION:
         return
-    what = _ACTIONS.get(action, "see 'GPU Recovery Action' in nvidia-smi -q")
+    remedy = _ACTIONS.get(action, "see 'GPU Recovery Action' in nvidia-smi -q")
     can_end = ranks_run and action == _DRAIN_AND_RESET
-    verdict = Verdict.SUSPECT if can_end else Verdict.UNHEALTHY
-    yield verdict, f"the driver asks for recovery action {action}: {what}"
+    verdict = Fitness.SUSPECT if can_end else Fitness.UNHEALTHY
+    yield verdict, f"the driver asks for recovery action {action}: {remedy}"
 
 
 def _memory(library: Nvml, gpu: Gpu, *, is_judge: bool, ranks_run: bool) -> Iterator[Fact]:
-    """ECC and what is done about it; ``is_judge``: the driver says nothing about the GPU itself."""
-    when_pending = Verdict.UNHEALTHY if is_judge and not ranks_run else Verdict.SUSPECT
+    """ECC and its repairs; ``is_judge``: the driver gives no recovery action for the GPU."""
+    when_pending = Fitness.UNHEALTHY if is_judge and not ranks_run else Fitness.SUSPECT
     for facts_of in (_replaced, _errors):
         try:
             yield from facts_of(library, gpu, when_pending)
@@ -100,10 +100,10 @@ def _memory(library: Nvml, gpu: Gpu, *, is_judge: bool, ranks_run: bool) -> Iter
         except GpuBrokenError:
             raise
         except NvmlError as error:
-            yield Verdict.UNKNOWN, f"memory errors: {error}"
+            yield Fitness.UNKNOWN, f"memory errors: {error}"
 
 
-def _replaced(library: Nvml, gpu: Gpu, when_pending: Verdict) -> Iterator[Fact]:
+def _replaced(library: Nvml, gpu: Gpu, when_pending: Fitness) -> Iterator[Fact]:
     try:
         rows = library.ask("nvmlDeviceGetRemappedRows", gpu.handle)
     except NotToldError:  # before Ampere, pages were retired instead
@@ -113,12 +113,12 @@ def _replaced(library: Nvml, gpu: Gpu, when_pending: Verdict) -> Iterator[Fact]:
     _, n_replaced, is_pending, has_failed = rows
     if has_failed:
         text = f"a row of its memory could not be replaced, after {n_replaced} that could"
-        yield Verdict.UNHEALTHY, f"{text}: have the GPU tested or replaced"
+        yield Fitness.UNHEALTHY, f"{text}: have the GPU tested or replaced"
     if is_pending:
         yield when_pending, f"a row of its memory waits to be replaced: {_ACTIONS[4]}"
 
 
-def _errors(library: Nvml, gpu: Gpu, _when_pending: Verdict) -> Iterator[Fact]:
+def _errors(library: Nvml, gpu: Gpu, _when_pending: Fitness) -> Iterator[Fact]:
     count = library.ask("nvmlDeviceGetTotalEccErrors", gpu.handle, _UNCORRECTED, _VOLATILE)
     if count:
-        yield Verdict.SUSPECT, f"{count} uncorrectable memory errors since it was last reset"
+        yield Fitness.SUSPECT, f"{count} uncorrectable memory errors since it was last reset"

@@ -1,4 +1,4 @@
-"""Memory in use on the GPUs of a node's ranks, who holds it, and waiting until it is free.
+"""Memory in use on the GPUs of a node's ranks, its holders, and waiting until it is free.
 
 A driver reports processes by their pid in the host's namespace; in a container that hides that
 namespace it reports none, or pids that are others' here. So they are hints for when to look again.
@@ -58,12 +58,12 @@ def wait(
     reclaim: Reclaim,
     used_mib: Callable[[], Mapping[str, float]],
     holders: Callable[[], Iterable[int]],
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Over:
     """Until the memory of ranks that have ended is free or the time is over.
 
     The end of a process that holds some is not slept through, nor one between the look at the
-    memory and the look at the process. ``tell``: called with what a person who waits wants to know.
+    memory and the look at the process. ``report``: called with lines for a person who waits.
     """
     known_ended: set[int] = set()
     while True:
@@ -71,7 +71,7 @@ def wait(
         if isinstance(step, Over):
             return step
         if step.text:
-            tell(step.text)
+            report(step.text)
         with contextlib.ExitStack() as stack:
             living, ended = [], set()
             for pid in holders():

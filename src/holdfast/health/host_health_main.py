@@ -1,12 +1,11 @@
 """The health process of a node: looks at the host when the launcher asks, and now and then.
 
-    launcher ──Configure, Check──►  this process ──► probes, each in a thread, within its bound
-             ◄─Found, Answered, Note             ──► the node health service
-             ◄─Noticed────────────               ──► GPU memory, until it is free
+    launcher ──ConfigureHealth, Ask──►  this process ──► probes, each in a thread, within its bound
+             ◄─Found, Answered, Note──               ──► the node health service
+             ◄─Noticed────────────────               ──► GPU memory, until it is free
 
-A process of its own, because drivers and file systems hang, and because the launcher and the rank
-monitors stay small. It says what it sees and decides nothing (:mod:`holdfast.health.pure.gate`).
-While nothing is wrong it sends answers only.
+A process of its own, because drivers and file systems hang. It reports facts and decides nothing
+(:mod:`holdfast.health.pure.gate`); while no fact is bad it sends answers only.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import signal
 import socket
 import sys
 import threading
@@ -22,17 +20,23 @@ from typing import TYPE_CHECKING
 
 from holdfast.base import clock
 from holdfast.base.processes.bare_process import ignore_signals
-from holdfast.base.processes.rank_boot import PR_SET_PDEATHSIG, prctl
+from holdfast.base.processes.rank_boot import die_with_parent
 from holdfast.base.pure import codec
 from holdfast.base.pure.codec import decode
 from holdfast.base.pure.common_events import Note
 from holdfast.base.pure.never import assert_never
-from holdfast.health import messages
-from holdfast.health.bounded import BoundedChecks, Check
+from holdfast.health.bounded import BoundedChecks, BoundedProbe
 from holdfast.health.checks import Checks
-from holdfast.health.messages import PROBES_S, TO_HEALTH, Configure, FromHealth, ToHealth, Wanted
-from holdfast.health.pure.gate import Answered, Found, Noticed
-from holdfast.health.pure.health import Finding, Verdict
+from holdfast.health.messages import (
+    PROBES_S,
+    TO_HEALTH,
+    ConfigureHealth,
+    FromHealth,
+    HealthConfig,
+    ToHealth,
+)
+from holdfast.health.pure.gate import Answered, Ask, Found, Noticed
+from holdfast.health.pure.health import Finding, Fitness
 from holdfast.net.client import Client
 from holdfast.net.pure.frames import FrameError
 
@@ -47,11 +51,11 @@ class HostHealth:
 
     def __init__(self, control: socket.socket) -> None:
         self._control = Client(control)
-        self._wanted = Wanted()
+        self._wanted = HealthConfig()
         self._checks = Checks(self._wanted)
         self._bounded = BoundedChecks()
         self._look_at: float | None = None
-        self._noticed: dict[tuple[str, str], Verdict] = {}
+        self._noticed: dict[tuple[str, str], Fitness] = {}
         self._speaking = threading.Lock()  # a probe that is late speaks in its own thread
         self._memory_before: Mapping[str, float] = {}
 
@@ -72,14 +76,14 @@ class HostHealth:
 
     def _obey(self, message: ToHealth) -> None:
         match message:
-            case Configure(wanted, path):
+            case ConfigureHealth(wanted, path):
                 self._wanted = wanted
                 self._checks = Checks(wanted)
-                # What the launcher can import, after what is Python's own: a job's folder, which
+                # The launcher's folders come after Python's own: a job's folder, which
                 # may be among it, has files of any name.
                 sys.path += [folder for folder in path if folder not in ("", *sys.path)]
                 self._plan_look()
-            case messages.Check(number, after_ranks):
+            case Ask(number, after_ranks):
                 self._check(number, after_ranks=after_ranks)
                 self._plan_look()
             case _:
@@ -96,16 +100,16 @@ class HostHealth:
             look, bound_s = self._note_memory, PROBES_S
             if after_ranks:
                 look, bound_s = self._await_memory, self._wanted.memory_limit_s
-            self._bounded.run([Check("gpu memory", bound_s, look)], say)
+            self._bounded.run([BoundedProbe("gpu memory", bound_s, look)], say)
         self._bounded.run(self._checks.before_join(), say)
         # The launcher knows these faults now; later ones are reported again.
-        broken = [thing for thing, is_ in self._noticed.items() if is_ is Verdict.UNHEALTHY]
+        broken = [thing for thing, is_ in self._noticed.items() if is_ is Fitness.UNHEALTHY]
         for thing in broken:
             del self._noticed[thing]
         self._say(Answered(number))
 
     def _note_memory(self) -> list[Finding]:
-        """Before the first rank: what others use is not ours to wait for."""
+        """Before the first rank: memory of other programs is not waited for."""
         self._memory_before = self._checks.used_mib()
         return []
 
@@ -139,11 +143,11 @@ class HostHealth:
         self._look_at = clock.monotonic() + self._wanted.interval_s if watches else None
 
     def _look(self) -> None:
-        """What has changed is told, the healthy as well, if it was told to be anything else."""
+        """Report each change; a healthy finding, too, if another verdict was reported before."""
 
         def say(finding: Finding) -> None:
             thing = (finding.probe, finding.subject)
-            if self._noticed.get(thing, Verdict.HEALTHY) is not finding.verdict:
+            if self._noticed.get(thing, Fitness.HEALTHY) is not finding.verdict:
                 self._say(Noticed(finding))
             self._noticed[thing] = finding.verdict
 
@@ -157,7 +161,7 @@ class HostHealth:
 
 def main() -> None:
     """Be a health process; descriptor 3 is given by node/processes/controlled_process.py."""
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     ignore_signals()
     HostHealth(socket.socket(fileno=CONTROL_FD)).run()
     sys.stderr.flush()

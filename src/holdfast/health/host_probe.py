@@ -1,20 +1,19 @@
 """Is there room on this host: disks, shared memory, descriptors; and do its clocks run together?
 
 Nothing here keeps a node out by itself: a launcher and its ranks go on with a full disk and a full
-/dev/shm as far as they can (docs/failure-model.md). Folders without which ranks cannot work are
-named by the caller.
+/dev/shm as far as they can (docs/failure-model.md).
 """
 
 from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.base import clock
-from holdfast.health.pure.health import Fact, Finding, Verdict, finding_of
+from holdfast.health.pure.health import Fact, Finding, Fitness, finding_of
 
 PROBE = "host"
 LITTLE_ROOM_BYTES = 64 << 20
@@ -29,36 +28,36 @@ _MIB = 1 << 20
 
 
 # ---------------------------------------------------------------- disks
-def room(folders: Iterable[str], needed: Collection[str] = ()) -> list[Finding]:
+def room(folders: Iterable[str]) -> list[Finding]:
     """One finding for each folder: how much room its file system has for this user.
 
     Args:
         folders: Of one that is not there yet, the nearest above it is looked at.
-        needed: Those of them whose ranks cannot work when there is no room at all.
     """
-    return [
-        finding_of(PROBE, folder, _room_of(folder, is_needed=folder in needed))
-        for folder in dict.fromkeys(folders)
-    ]
+    return [finding_of(PROBE, folder, _room_of(folder)) for folder in dict.fromkeys(folders)]
 
 
-def _room_of(folder: str, *, is_needed: bool) -> list[Fact]:
+def _room_of(folder: str) -> list[Fact]:
     try:
         found = _statvfs(Path(folder).absolute())
     except OSError as error:
-        return [(Verdict.UNKNOWN, f"how much room it has is not known: {error}")]
+        return [(Fitness.UNKNOWN, f"how much room it has is not known: {error}")]
     if found.f_blocks == 0:  # a tmpfs without a limit, and file systems that count nothing
         return []
     n_free = found.f_bfree if os.geteuid() == 0 else found.f_bavail  # root has a reserve
     free_bytes = n_free * found.f_frsize
     has_inodes = found.f_favail > 0 or found.f_files == 0  # some file systems count none
-    when_full = Verdict.UNHEALTHY if is_needed else Verdict.SUSPECT
     if free_bytes == 0:
-        return [(when_full, "full: 0 bytes free for this user")]
+        return [(Fitness.SUSPECT, "full: 0 bytes free for this user")]
     if not has_inodes:
-        return [(when_full, f"full: no inodes left, though {free_bytes / _MIB:.0f} MiB are free")]
+        return [
+            (
+                Fitness.SUSPECT,
+                f"full: no inodes left, though {free_bytes / _MIB:.0f} MiB are free",
+            )
+        ]
     if free_bytes < LITTLE_ROOM_BYTES:
-        return [(Verdict.SUSPECT, f"only {free_bytes / _MIB:.0f} MiB free")]
+        return [(Fitness.SUSPECT, f"only {free_bytes / _MIB:.0f} MiB free")]
     return []
 
 
@@ -86,7 +85,7 @@ def descriptors(
     few: list[Fact] = []
     if 0 <= process_limit < _FEW_FILES:
         text = f"a process may have {process_limit} (ulimit -n); data loaders and NCCL want more"
-        few.append((Verdict.SUSPECT, text))
+        few.append((Fitness.SUSPECT, text))
     return [
         finding_of(PROBE, "open files", _files_of_host(file_nr)),
         finding_of(PROBE, "open files per process", few),
@@ -97,16 +96,16 @@ def _files_of_host(file_nr: str) -> list[Fact]:
     try:
         used, _, most = map(int, Path(file_nr).read_text().split())
     except (OSError, ValueError) as error:
-        return [(Verdict.UNKNOWN, f"how many there are is not known: {file_nr}: {error}")]
+        return [(Fitness.UNKNOWN, f"how many there are is not known: {file_nr}: {error}")]
     if used < most * _NEARLY_ALL:
         return []
-    return [(Verdict.SUSPECT, f"{used} of at most {most} on this host (sysctl fs.file-max)")]
+    return [(Fitness.SUSPECT, f"{used} of at most {most} on this host (sysctl fs.file-max)")]
 
 
 # ---------------------------------------------------------------- clocks
 @dataclass(frozen=True)
 class Sample:
-    """What the clocks said, seconds; ``apart_s``: how long it took to read them."""
+    """A reading of the clocks, seconds; ``apart_s``: how long it took."""
 
     monotonic: float
     since_boot: float
@@ -126,7 +125,7 @@ def _sample() -> Sample:
 
 
 def compare(before: Sample, after: Sample) -> Finding:
-    """What happened to the clocks of this host between two samples. Pure."""
+    """Jumps of the clocks of this host between two samples. Pure."""
     unsure_s = before.apart_s + after.apart_s
     elapsed_s = after.since_boot - before.since_boot
     suspended_s = elapsed_s - (after.monotonic - before.monotonic)
@@ -134,13 +133,13 @@ def compare(before: Sample, after: Sample) -> Finding:
     found: list[Fact] = []
     if suspended_s > _STEP_S + unsure_s:
         text = f"this host was suspended for {suspended_s:.1f} s: others may have given it up"
-        found.append((Verdict.SUSPECT, text))
+        found.append((Fitness.SUSPECT, text))
     if abs(stepped_s) > _STEP_S + unsure_s:
         text = (
             f"the wall clock was set by {stepped_s:+.1f} s within {elapsed_s:.0f} s: times in logs "
             "jump; no timeout is measured with it"
         )
-        found.append((Verdict.SUSPECT, text))
+        found.append((Fitness.SUSPECT, text))
     return finding_of(PROBE, "clocks", found)
 
 
@@ -149,26 +148,17 @@ class HostProbe:
 
     Args:
         folders: Whose file systems must have room.
-        needed: Those of them without room in which ranks cannot work.
-        file_nr: See :func:`descriptors`.
     """
 
-    def __init__(
-        self,
-        folders: Iterable[str],
-        needed: Collection[str] = (),
-        file_nr: str = "/proc/sys/fs/file-nr",
-    ) -> None:
+    def __init__(self, folders: Iterable[str]) -> None:
         self._folders = tuple(folders)
-        self._needed = frozenset(needed)
-        self._file_nr = file_nr
         self._clocks = sample()
 
     def look(self) -> list[Finding]:
-        """One finding for each thing; what happened to the clocks is told once."""
+        """One finding for each thing; each jump of a clock is reported once."""
         before, self._clocks = self._clocks, sample()
         return [
-            *room(self._folders, self._needed),
-            *descriptors(self._file_nr),
+            *room(self._folders),
+            *descriptors(),
             compare(before, self._clocks),
         ]

@@ -1,4 +1,4 @@
-"""What the launcher of a node and its health process say to each other.
+"""Messages between the launcher of a node and its health process.
 
 Pure: plain values; their JSON form follows from their fields (``base/pure/codec.py``).
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from holdfast.base.pure.codec import Count, Raw, family
 from holdfast.base.pure.common_events import Note
-from holdfast.health.pure.gate import Answered, Found, Noticed
+from holdfast.health.pure.gate import Answered, Ask, Found, Noticed
 
 PROBES_S = 30.0
 """How long all probes of a check may take together, a health service not counted."""
@@ -24,7 +24,7 @@ _SLACK_S = 5.0
 
 
 @dataclass(frozen=True)
-class Wanted:
+class HealthConfig:
     """Times are seconds.
 
     Attributes:
@@ -77,23 +77,15 @@ class Wanted:
 
 # ---------------------------------------------------------------- to the health process
 @dataclass(frozen=True)
-class Configure:
-    """The first message. ``path``: what the launcher can import from."""
+class ConfigureHealth:
+    """The first message. ``path``: folders that the launcher imports from."""
 
-    wanted: Wanted
+    wanted: HealthConfig
     path: tuple[Raw, ...]
 
 
-@dataclass(frozen=True)
-class Check:
-    """Look at the host now; ``after_ranks``: and wait until their GPU memory is free."""
-
-    number: Count
-    after_ranks: bool
-
-
-ToHealth = Configure | Check
-FromHealth = Found | Answered | Noticed | Note  # events and a line of the launcher, as they are
+ToHealth = ConfigureHealth | Ask  # effects and events of the gate are the messages
+FromHealth = Found | Answered | Noticed | Note
 
 TO_HEALTH: Mapping[str, type[ToHealth]] = family(ToHealth)
 FROM_HEALTH: Mapping[str, type[FromHealth]] = family(FromHealth)

@@ -23,14 +23,14 @@ from pathlib import Path
 from holdfast.base.pure.wording import count
 from holdfast.health import nvml, pci
 from holdfast.health.nvml import NvmlError
-from holdfast.health.pure.health import Finding, Verdict
+from holdfast.health.pure.health import Finding, Fitness
 
 PROBE = "nic"
 _NIC = "{nic}"
 _PHYSICALLY_LINKED = frozenset({"LINKUP", "LINKERRORRECOVERY", "PORTCONFIGURATIONTRAINING"})
 
 
-# ---------------------------------------------------------------- what it means
+# ---------------------------------------------------------------- verdicts
 @dataclass(frozen=True)
 class Port:
     """A port as sysfs shows it.
@@ -60,8 +60,8 @@ class Port:
         return self.state in ("ACTIVE", "UP")
 
 
-def judge(port: Port, *, was_up: bool, was_named: bool = False) -> tuple[Verdict, str]:
-    """What the state of a port means, and why.
+def judge(port: Port, *, was_up: bool, was_named: bool = False) -> tuple[Fitness, str]:
+    """The verdict that the state of a port leads to, and why.
 
     Args:
         port: As it is now.
@@ -69,26 +69,26 @@ def judge(port: Port, *, was_up: bool, was_named: bool = False) -> tuple[Verdict
         was_named: A path of the user's leads to its state: that it is looked at is meant so.
     """
     if port.state is None:
-        return Verdict.UNKNOWN, "its state cannot be read"
+        return Fitness.UNKNOWN, "its state cannot be read"
     if port.is_up:
-        return Verdict.HEALTHY, ""
+        return Fitness.HEALTHY, ""
     how = port.state if port.physical is None else f"{port.state}, physically {port.physical}"
     if was_up:
-        return Verdict.UNHEALTHY, f"link is {how}, and was up before: check cable and switch"
+        return Fitness.UNHEALTHY, f"link is {how}, and was up before: check cable and switch"
     if port.physical == "DISABLED":
-        return Verdict.UNKNOWN, f"link is {how}: not meant to be used?"
+        return Fitness.UNKNOWN, f"link is {how}: not meant to be used?"
     if port.n_lost:
         text = (
             f"link is {how}, and was lost before ({count(port.n_lost, 'time')}): check cable and "
             "switch"
         )
-        return Verdict.UNHEALTHY, text
+        return Fitness.UNHEALTHY, text
     if port.physical in _PHYSICALLY_LINKED:
         text = f"link is {how}: check the subnet manager, the cable and the switch"
-        return Verdict.UNHEALTHY, text
+        return Fitness.UNHEALTHY, text
     if port.physical is None and was_named:
-        return Verdict.UNHEALTHY, f"link is {how}: check cable and switch"
-    return Verdict.UNKNOWN, f"link is {how}, and nothing says that it ever was up: no cable?"
+        return Fitness.UNHEALTHY, f"link is {how}: check cable and switch"
+    return Fitness.UNKNOWN, f"link is {how}, and nothing says that it ever was up: no cable?"
 
 
 @dataclass
@@ -98,9 +98,9 @@ class LinkBaseline:
     _before: dict[str, int] = field(default_factory=dict, init=False)
 
     def lost(self, counts: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-        """Cards whose counter has grown: from, to. Each loss is told once.
+        """Cards whose counter has grown: from, to. Each loss is reported once.
 
-        A card that is new, or whose counter was reset, has lost nothing.
+        A card that is new has lost nothing, nor has one with a counter that was reset.
         """
         before = self._before
         self._before = {**before, **counts}
@@ -111,7 +111,7 @@ class LinkBaseline:
         }
 
 
-# ---------------------------------------------------------------- what there is
+# ---------------------------------------------------------------- cards
 @dataclass(frozen=True)
 class Cards:
     """Where to look.
@@ -119,7 +119,7 @@ class Cards:
     Attributes:
         visible_devices: ``CUDA_VISIBLE_DEVICES`` of the ranks; None: all GPUs.
         limit: Ranks of this node, each with one GPU; None: all that are visible.
-        pci_topo_file: XML that says what is near what, instead of sysfs.
+        pci_topo_file: XML that says which devices are near each other, instead of sysfs.
         link_state_path_template: Of the file with a card's link state; ``{nic}`` is the card. None:
             all ports of ``<infiniband>/{nic}``.
         link_down_path_template: Of the file with its counter of lost links; likewise.
@@ -175,7 +175,7 @@ class Cards:
             pci.TopologyError: The file of the user's says nothing.
         """
         in_file = None if self.pci_topo_file is None else pci.places_in_file(self.pci_topo_file)
-        cards: dict[str, pci.Place] = {}
+        cards: dict[str, pci.DevicePlace] = {}
         for card in self.names():
             device = Path(self.infiniband, card, "device")
             place = self._place(device, in_file)
@@ -189,7 +189,9 @@ class Cards:
                     users.setdefault(card, set()).add(position)
         return users
 
-    def _place(self, device: Path, in_file: Mapping[str, pci.Place] | None) -> pci.Place | None:
+    def _place(
+        self, device: Path, in_file: Mapping[str, pci.DevicePlace] | None
+    ) -> pci.DevicePlace | None:
         if in_file is None:
             return pci.place_in_sysfs(device)
         with contextlib.suppress(OSError):
@@ -284,34 +286,34 @@ class LinkDowns:
         lost = self._baseline.lost(counts)
         users, findings = _users(self._cards) if lost else ({}, [])
         for card in names:
-            verdict, text = Verdict.HEALTHY, ""
+            verdict, text = Fitness.HEALTHY, ""
             if card not in counts:
-                verdict, text = Verdict.UNKNOWN, "its counter of lost links cannot be read"
+                verdict, text = Fitness.UNKNOWN, "its counter of lost links cannot be read"
             elif card in lost:
                 before, now = lost[card]
-                verdict = Verdict.UNHEALTHY
+                verdict = Fitness.UNHEALTHY
                 text = f"lost its link ({count(before, 'time')} before, {now} now)"
             findings.append(_finding(card, f"{card} link-downs", verdict, text, users))
         return findings
 
 
 def _users(cards: Cards) -> tuple[dict[str, set[int]], list[Finding]]:
-    """And what is to be said where it cannot be known."""
+    """And a finding where it cannot be known."""
     try:
         return cards.users(), []
     except pci.TopologyError as error:
         text = f"which card belongs to which GPU is not known: {error}"
-        return {}, [Finding(PROBE, "topology", Verdict.UNKNOWN, text)]
+        return {}, [Finding(PROBE, "topology", Fitness.UNKNOWN, text)]
 
 
 def _finding(
-    card: str, subject: str, verdict: Verdict, text: str, users: Mapping[str, set[int]]
+    card: str, subject: str, verdict: Fitness, text: str, users: Mapping[str, set[int]]
 ) -> Finding:
-    if users and card not in users and verdict is Verdict.UNHEALTHY:
-        verdict, text = Verdict.SUSPECT, f"{text} (nearest to no GPU of this node's ranks)"
+    if users and card not in users and verdict is Fitness.UNHEALTHY:
+        verdict, text = Fitness.SUSPECT, f"{text} (nearest to no GPU of this node's ranks)"
     return Finding(PROBE, subject, verdict, text, min(users.get(card, ()), default=None))
 
 
 def _no_cards(cards: Cards) -> Finding:
     text = f"no InfiniBand or RoCE card in {cards.infiniband}: nothing is known about links"
-    return Finding(PROBE, "cards", Verdict.UNKNOWN, text)
+    return Finding(PROBE, "cards", Fitness.UNKNOWN, text)

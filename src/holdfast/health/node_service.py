@@ -1,6 +1,6 @@
 """Ask a node's health service: a program of the user, which knows more about this host.
 
-gRPC over a Unix socket (``nvhcd.proto`` beside this file). What the service says outright counts;
+gRPC over a Unix socket (``nvhcd.proto`` beside this file). An outright answer counts;
 that it cannot be reached, or does not answer in time, says nothing about the host:
 
     success false                                     unhealthy
@@ -11,8 +11,8 @@ that it cannot be reached, or does not answer in time, says nothing about the ho
     no socket, no gRPC here, garbage on the socket    unknown
     an answer of other bytes, or of too many          unknown
 
-Users are promised that success means healthy; a service that counts failures in its output and says
-success all the same is believed about the failures. Output that is no JSON counts none.
+Users are promised that success means healthy; where a service reports success and counts failures
+in its output, the failures count. Output that is no JSON counts none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ import urllib.parse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.health.pure.health import Finding, Verdict
+from holdfast.health.pure.health import Finding, Fitness
+from holdfast.net.endpoint import PATH_BYTES_MAX
 
 if TYPE_CHECKING:
     import grpc
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 PROBE = "service"
 METHOD = "/nvhcd.HealthCheckService/RunHealthCheck"
 ARGS = ("--no-slurm",)
-PATH_BYTES_MAX = 107
-"""Longest path of a Unix socket on Linux."""
 _RESPONSE_BYTES_MAX = 4 << 20
 _EXCERPT_CHARS = 300
 _BROKEN_CALLS = (
@@ -52,7 +51,7 @@ _BROKEN_CALLS = (
 Nothing else tells them apart. One that is not known here is taken for the server's own."""
 _EXTRA = "pip install 'holdfast[health-service]'"
 _OPTIONS: tuple[tuple[str, Any], ...] = (
-    ("grpc.enable_http_proxy", 0),  # a proxy knows nothing of our sockets
+    ("grpc.enable_http_proxy", 0),  # a proxy can't reach a Unix socket of this host
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),  # a connection of its own, no memory of earlier ones
     ("grpc.default_authority", "localhost"),  # a path is no host name, some servers insist
@@ -61,7 +60,7 @@ _OPTIONS: tuple[tuple[str, Any], ...] = (
 
 
 def ask(endpoint: str, *, deadline_s: float = 60.0) -> list[Finding]:
-    """What the service says about this host; raises nothing.
+    """The service's answer about this host; raises nothing.
 
     Args:
         endpoint: Path of its Unix socket; ``unix:`` and ``unix://`` before it are taken off.
@@ -71,7 +70,7 @@ def ask(endpoint: str, *, deadline_s: float = 60.0) -> list[Finding]:
         One finding of the probe ``service``.
     """
     path = endpoint.removeprefix("unix://").removeprefix("unix:")
-    verdict, text = Verdict.UNKNOWN, _why_not_askable(path)
+    verdict, text = Fitness.UNKNOWN, _why_not_askable(path)
     if not text:
         try:
             verdict, text = _ask(path, deadline_s)
@@ -82,12 +81,12 @@ def ask(endpoint: str, *, deadline_s: float = 60.0) -> list[Finding]:
     return [Finding(PROBE, _excerpt(path), verdict, text)]
 
 
-def _ask(path: str, deadline_s: float) -> tuple[Verdict, str]:
+def _ask(path: str, deadline_s: float) -> tuple[Fitness, str]:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it writes to stderr; read when it is loaded
     import grpc  # noqa: PLC0415 - an optional extra
 
     request_type, response_type = messages()
-    # gRPC reads it as a URI, and what follows two slashes as a host's name.
+    # gRPC reads it as a URI, and the part after two slashes as a host's name.
     address = f"unix:{urllib.parse.quote(os.fsencode(re.sub('^//+', '/', path)))}"
     with grpc.insecure_channel(address, options=_OPTIONS) as channel:
         # Bytes are taken as they come: gRPC would log a traceback, and blame the server's status.
@@ -99,22 +98,22 @@ def _ask(path: str, deadline_s: float) -> tuple[Verdict, str]:
         try:
             answer = call(request_type(args=ARGS), timeout=deadline_s)
         except grpc.RpcError as error:
-            return _what_a_status_means(error)
+            return _verdict_of_status(error)
     try:
         response = response_type.FromString(answer)
     except Exception:  # noqa: BLE001 - each implementation of protobuf has its own
         return (
-            Verdict.UNKNOWN,
+            Fitness.UNKNOWN,
             f"answered {len(answer)} bytes that cannot be read as a HealthCheckResponse",
         )
-    return _what_it_says(response)
+    return _verdict_of_response(response)
 
 
 @functools.cache
 def messages() -> tuple[Any, Any]:
     """The classes of request and response.
 
-    Made at run time: generated code would tie us to one version of protobuf.
+    Made at run time: generated code would need one version of protobuf.
 
     Raises:
         ImportError: There is no protobuf.
@@ -161,7 +160,7 @@ def _why_not_askable(path: str) -> str:
     return "" if stat.S_ISSOCK(mode) else "not asked: the file at its path is not a socket"
 
 
-def _what_a_status_means(error: grpc.RpcError) -> tuple[Verdict, str]:
+def _verdict_of_status(error: grpc.RpcError) -> tuple[Fitness, str]:
     import grpc  # noqa: PLC0415 - an optional extra
 
     code, details = error.code(), _excerpt(error.details() or "")
@@ -171,24 +170,24 @@ def _what_a_status_means(error: grpc.RpcError) -> tuple[Verdict, str]:
         grpc.StatusCode.CANCELLED,
     )
     if code in silent or any(words in details for words in _BROKEN_CALLS):
-        return Verdict.UNKNOWN, f"no answer ({code.name}: {details})"
-    return Verdict.UNHEALTHY, f"its check failed ({code.name}: {details})"
+        return Fitness.UNKNOWN, f"no answer ({code.name}: {details})"
+    return Fitness.UNHEALTHY, f"its check failed ({code.name}: {details})"
 
 
-def _what_it_says(response: Any) -> tuple[Verdict, str]:
+def _verdict_of_response(response: Any) -> tuple[Fitness, str]:
     said = " / ".join(filter(None, map(_excerpt, (response.error, response.output))))
     said = said or "it gives no reason"
     if not response.success:
-        return Verdict.UNHEALTHY, f"says unhealthy (exit code {response.exit_code}): {said}"
+        return Fitness.UNHEALTHY, f"says unhealthy (exit code {response.exit_code}): {said}"
     count = _fail_count(response.output)
     if count and count != "0":
         counted = _excerpt(str(count))
-        return Verdict.UNHEALTHY, f"says success with fail_count {counted}: {said}"
-    return Verdict.HEALTHY, "says healthy"
+        return Fitness.UNHEALTHY, f"says success with fail_count {counted}: {said}"
+    return Fitness.HEALTHY, "says healthy"
 
 
 def _fail_count(output: str) -> Any:
-    """What a JSON object in the output counts as failures; None: it is none, or counts nothing."""
+    """``fail_count`` of a JSON object in the output; None: it is none, or has no such count."""
     try:
         found = json.loads(output)
     except (ValueError, RecursionError):

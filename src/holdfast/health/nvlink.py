@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from holdfast.health import nvml
 from holdfast.health.nvml import Gpu, GpuBrokenError, Nvml, NvmlError
-from holdfast.health.pure.health import Finding, Verdict
+from holdfast.health.pure.health import Finding, Fitness
 
 PROBE = "nvlink"
 _MAX_LINKS = 36
@@ -42,7 +42,7 @@ def look(visible_devices: str | None, limit: int | None = None) -> list[Finding]
         library = nvml.load()
         gpus = library.visible(visible_devices)  # all are compared
     except NvmlError as error:
-        return [Finding(PROBE, "driver", Verdict.UNKNOWN, f"cannot look at NVLinks: {error}")]
+        return [Finding(PROBE, "driver", Fitness.UNKNOWN, f"cannot look at NVLinks: {error}")]
     findings = judge([_links(library, gpu) for gpu in gpus])
     return findings if limit is None else findings[:limit]
 
@@ -56,11 +56,11 @@ def judge(gpus: Sequence[Links]) -> list[Finding]:
 
 
 def _verdict(gpu: Links, most: int) -> Finding:
-    verdict, text = Verdict.HEALTHY, ""
+    verdict, text = Fitness.HEALTHY, ""
     if gpu.n_active is None:
-        verdict, text = Verdict.UNKNOWN, gpu.error
+        verdict, text = Fitness.UNKNOWN, gpu.error
     elif gpu.n_active < most:
-        verdict = Verdict.SUSPECT
+        verdict = Fitness.SUSPECT
         text = (
             f"{gpu.n_active} of {gpu.n_links} links are active, {most} on others of this node; "
             "see nvidia-smi nvlink --status"

@@ -28,11 +28,11 @@ class NvmlMissingError(NvmlError):
 
 
 class NotToldError(NvmlError):
-    """The driver does not know, or does not tell us."""
+    """The driver does not know, or does not say."""
 
 
 class NothingHappenedError(NvmlError):
-    """There is no event to tell."""
+    """There is no event."""
 
 
 class GpuBrokenError(NvmlError):
@@ -118,7 +118,7 @@ class Nvml:
         return int(value.value.uiVal)
 
     def used_mib(self, gpu: Any) -> float:
-        """Memory in use, without what the driver keeps for itself, MiB.
+        """Memory in use, without the part that the driver keeps for itself, MiB.
 
         Raises:
             NvmlError: The driver does not say.
@@ -128,7 +128,7 @@ class Nvml:
             memory = self.ask("nvmlDeviceGetMemoryInfo", gpu, version)
         except GpuBrokenError:
             raise
-        except NvmlError:  # a driver before 510: what it calls used is without its own part
+        except NvmlError:  # a driver before 510 does not count its own part as used
             memory = self.ask("nvmlDeviceGetMemoryInfo", gpu)
         return float(memory.used) / _MIB
 

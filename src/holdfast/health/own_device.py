@@ -1,4 +1,4 @@
-"""What a rank asks about the device it uses, or about all that it sees. Raises nothing.
+"""Answers for a rank about the device it uses, or about all that it sees. Raises nothing.
 
 A device index is CUDA's in this process: its place in ``CUDA_VISIBLE_DEVICES``. Where that names
 one device, all indices mean it: a process that is given its own device only (a MIG instance, for
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from holdfast.health import gpu, nvlink, pci
 from holdfast.health.nic import Cards
-from holdfast.health.pure.health import Finding, Verdict, why_unfit
+from holdfast.health.pure.health import Finding, Fitness, why_unfit
 
 
 def gpu_problem(device_index: int | None) -> str | None:
@@ -26,13 +26,13 @@ def gpu_problem(device_index: int | None) -> str | None:
 
 
 def nvlink_problem(device_index: int | None) -> str | None:
-    """What is wrong with the NVLinks of the GPU; None: nothing, or that is not known.
+    """The fault of the GPU's NVLinks; None: there is none, or that is not known.
 
     Args:
         device_index: Of the GPU; None: all that this process sees.
     """
     findings = _of(device_index, nvlink.look(_visible_devices()))
-    wrong = [str(finding) for finding in findings if finding.verdict is Verdict.SUSPECT]
+    wrong = [str(finding) for finding in findings if finding.verdict is Fitness.SUSPECT]
     return "; ".join(wrong) or None
 
 

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Place:
+class DevicePlace:
     """Where a device is.
 
     Attributes:
         way: Bridges from the processor to the device, itself not among them.
-        numa_node: Of its memory; None: not told.
+        numa_node: Of its memory; None: not known.
     """
 
     way: tuple[str, ...]
@@ -33,7 +33,7 @@ class TopologyError(ValueError):
     """A topology file can't be used; the text says which and why."""
 
 
-def nearest(to: Place, candidates: Mapping[str, Place]) -> set[str]:
+def nearest(to: DevicePlace, candidates: Mapping[str, DevicePlace]) -> set[str]:
     """Those that share the longest way with ``to``; among equals, those on its NUMA node.
 
     Several that are equally near are all given; there is always a nearest one, however far.
@@ -54,7 +54,7 @@ def _n_shared(one: Sequence[str], other: Sequence[str]) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def place_in_sysfs(device: Path) -> Place | None:
+def place_in_sysfs(device: Path) -> DevicePlace | None:
     """Of a device's folder, or a link to it, such as ``/sys/bus/pci/devices/0000:1b:00.0``.
 
     Returns:
@@ -68,10 +68,10 @@ def place_in_sysfs(device: Path) -> Place | None:
     with contextlib.suppress(OSError, ValueError):
         number = int((real / "numa_node").read_text())
         numa_node = number if number >= 0 else None
-    return Place(real.parts[:-1], numa_node)
+    return DevicePlace(real.parts[:-1], numa_node)
 
 
-def places_in_file(path: str) -> dict[str, Place]:
+def places_in_file(path: str) -> dict[str, DevicePlace]:
     """Of each device in an XML of nested ``<pci busid=...>``, as NCCL reads and writes it.
 
     Returns:
@@ -86,12 +86,12 @@ def places_in_file(path: str) -> dict[str, Place]:
         root = ET.parse(path).getroot()  # noqa: S314 - the user's own
     except (OSError, ET.ParseError) as error:
         raise TopologyError(f"topology file {path}: {error}") from error
-    places: dict[str, Place] = {}
+    places: dict[str, DevicePlace] = {}
 
     def walk(element: ET.Element, way: tuple[str, ...], number: int) -> None:
         address = element.get("busid")
         if address:
-            places[address.lower()] = Place(way)
+            places[address.lower()] = DevicePlace(way)
         for position, child in enumerate(element):
             walk(child, (*way, f"{element.tag} {number}"), position)
 

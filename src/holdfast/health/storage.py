@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.health.path_look import START_S, Answer, PathLook, Touch
-from holdfast.health.pure.health import Finding, Verdict
+from holdfast.base.processes.file_read import START_S
+from holdfast.health.path_look import Answer, PathLook, Touch
+from holdfast.health.pure.health import Finding, Fitness
 
 PROBE = "storage"
 MOUNT_S = 15.0
@@ -70,12 +71,12 @@ class Storage:
             table = Path(self._places.mounts).read_text(errors="surrogateescape")
         except OSError as error:
             text = f"which file systems are mounted is not known: {error}"
-            return [], [Finding(PROBE, "mounts", Verdict.UNKNOWN, text)]
+            return [], [Finding(PROBE, "mounts", Fitness.UNKNOWN, text)]
         points = network_mounts(table.splitlines())
         findings: list[Finding] = []
         if len(points) > MAX_MOUNTS:
             text = f"{len(points)} of Lustre and NFS: only the first {MAX_MOUNTS} are looked at"
-            findings.append(Finding(PROBE, "mounts", Verdict.UNKNOWN, text))
+            findings.append(Finding(PROBE, "mounts", Fitness.UNKNOWN, text))
         return [Touch(point, MOUNT_S) for point in points[:MAX_MOUNTS]], findings
 
 
@@ -94,34 +95,34 @@ def _unescaped(field: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
 
 
-def _of_health(touch: Touch, answer: Answer) -> tuple[Verdict, str]:
+def _of_health(touch: Touch, answer: Answer) -> tuple[Fitness, str]:
     if answer.is_late or answer.is_unknown or answer.error is not None:
-        return Verdict.UNKNOWN, f"{touch.path}: {answer.text}"
+        return Fitness.UNKNOWN, f"{touch.path}: {answer.text}"
     said = " ".join(answer.text.split())
     if said == "healthy":
-        return Verdict.HEALTHY, ""
-    return Verdict.UNHEALTHY, f"{touch.path} says {said!r} instead of 'healthy'"
+        return Fitness.HEALTHY, ""
+    return Fitness.UNHEALTHY, f"{touch.path} says {said!r} instead of 'healthy'"
 
 
-def _of_mount(answer: Answer) -> tuple[Verdict, str]:
+def _of_mount(answer: Answer) -> tuple[Fitness, str]:
     if answer.error in _GONE:
-        return Verdict.UNKNOWN, f"unmounted, or out of reach by its path: {answer.text}"
+        return Fitness.UNKNOWN, f"unmounted, or out of reach by its path: {answer.text}"
     if answer.error in _REFUSED:
-        return Verdict.HEALTHY, ""
+        return Fitness.HEALTHY, ""
     return _of_either(answer)
 
 
-def _of_path(answer: Answer) -> tuple[Verdict, str]:
+def _of_path(answer: Answer) -> tuple[Fitness, str]:
     if answer.error in _REFUSED:
-        return Verdict.UNKNOWN, f"{answer.text}: it answers, and this user may not see what"
+        return Fitness.UNKNOWN, f"{answer.text}: it answers, and this user may not see what"
     return _of_either(answer)
 
 
-def _of_either(answer: Answer) -> tuple[Verdict, str]:
+def _of_either(answer: Answer) -> tuple[Fitness, str]:
     if answer.is_unknown:
-        return Verdict.UNKNOWN, answer.text
+        return Fitness.UNKNOWN, answer.text
     if answer.is_late:
-        return Verdict.UNHEALTHY, f"{answer.text}: its server does not answer"
+        return Fitness.UNHEALTHY, f"{answer.text}: its server does not answer"
     if answer.error is not None:
-        return Verdict.UNHEALTHY, f"cannot be reached: {answer.text}"
-    return Verdict.HEALTHY, ""
+        return Fitness.UNHEALTHY, f"cannot be reached: {answer.text}"
+    return Fitness.HEALTHY, ""

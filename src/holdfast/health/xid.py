@@ -1,7 +1,7 @@
 """Errors that the driver reports as they happen: Xids. A fact for people: they keep no node out.
 
-What a GPU needs after an error, the driver says itself (``gpu.py``); the number says what it was,
-and stands beside the ranks that died of it. https://docs.nvidia.com/deploy/xid-errors lists them.
+The driver names the remedy itself (``gpu.py``); the number names the error, beside the ranks that
+died of it. https://docs.nvidia.com/deploy/xid-errors lists them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 
 from holdfast.health import nvml
 from holdfast.health.nvml import Gpu, NothingHappenedError, Nvml, NvmlError
-from holdfast.health.pure.health import Fact, Finding, Verdict, finding_of
+from holdfast.health.pure.health import Fact, Finding, Fitness, finding_of
 
 PROBE = "xid"
 _XID_EVENT = 0x8
 """``nvmlEventTypeXidCriticalError``"""
 _OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 69})
-"""Faults of the program that ran, and what is said of any process that is killed."""
+"""Faults of the program that ran, and Xids of any process that is killed."""
 _MEANINGS = {
     48: "uncorrectable memory error",
     63: "a row of memory was replaced, or waits to be",
@@ -33,11 +33,11 @@ _MEANINGS = {
     154: "the recovery action of the GPU has changed",
 }
 _MOST_AT_ONCE = 1000
-"""Events taken in one look; a GPU that reports more than that is told all the same."""
+"""Events taken in one look; the driver keeps the others for the next."""
 
 
 class Xids:
-    """Tells the Xids since the look before; those of programs are left out.
+    """Reports the Xids since the look before; those of programs are left out.
 
     Args:
         visible_devices: ``CUDA_VISIBLE_DEVICES`` of the ranks; None: all GPUs.
@@ -54,16 +54,16 @@ class Xids:
         """Names, in findings, of each GPU that reports: several of one that is split (MIG)."""
 
     def look(self) -> list[Finding]:
-        """One finding for each GPU that ranks use; the first look hears of nothing yet."""
+        """One finding for each GPU that ranks use; the first look only begins to listen."""
         try:
             library = nvml.load()
             gpus = library.visible(self._visible_devices, self._limit)
             if self._events is None:
                 self._listen(library, gpus)
-            told = self._hear(library)
+            counts = self._count_events(library)
         except NvmlError as error:
-            return [Finding(PROBE, "driver", Verdict.UNKNOWN, f"Xids cannot be received: {error}")]
-        return [finding_of(PROBE, gpu.name, self._facts(gpu, told), gpu.position) for gpu in gpus]
+            return [Finding(PROBE, "driver", Fitness.UNKNOWN, f"Xids cannot be received: {error}")]
+        return [finding_of(PROBE, gpu.name, self._facts(gpu, counts), gpu.position) for gpu in gpus]
 
     def _listen(self, library: Nvml, gpus: list[Gpu]) -> None:
         events = library.ask("nvmlEventSetCreate")
@@ -79,29 +79,29 @@ class Xids:
                 self._deaf[gpu.name] = str(error)
         self._events = events
 
-    def _hear(self, library: Nvml) -> dict[str, dict[int, int]]:
-        """How often each Xid was told, by the name of the GPU."""
-        told: dict[str, dict[int, int]] = {}
+    def _count_events(self, library: Nvml) -> dict[str, dict[int, int]]:
+        """How often each Xid was reported, by the name of the GPU."""
+        found: dict[str, dict[int, int]] = {}
         for _ in range(_MOST_AT_ONCE):
             try:
                 event = library.ask("nvmlEventSetWait_v2", self._events, 0)
             except NothingHappenedError:
                 break
-            except NvmlError:  # a GPU was lost, for one: what was told before says more
-                if told:
+            except NvmlError:  # a GPU was lost, for one: the events before say more
+                if found:
                     break
                 raise
             for name in self._watched.get(_address(event.device), ()):
-                counts = told.setdefault(name, {})
+                counts = found.setdefault(name, {})
                 counts[int(event.eventData)] = counts.get(int(event.eventData), 0) + 1
-        return told
+        return found
 
-    def _facts(self, gpu: Gpu, told: dict[str, dict[int, int]]) -> list[Fact]:
+    def _facts(self, gpu: Gpu, counts: dict[str, dict[int, int]]) -> list[Fact]:
         if gpu.name in self._deaf:
-            return [(Verdict.UNKNOWN, f"reports no Xids: {self._deaf[gpu.name]}")]
+            return [(Fitness.UNKNOWN, f"reports no Xids: {self._deaf[gpu.name]}")]
         return [
-            (Verdict.SUSPECT, _sentence(xid, count))
-            for xid, count in sorted(told.get(gpu.name, {}).items())
+            (Fitness.SUSPECT, _sentence(xid, count))
+            for xid, count in sorted(counts.get(gpu.name, {}).items())
             if xid not in _OF_PROGRAMS
         ]
 

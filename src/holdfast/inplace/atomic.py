@@ -6,12 +6,11 @@ A reentrant lock for the program's threads. The thread that carries out a restar
     try_own         True as soon as no section is open: the abort may begin
     resume_entry    the function has been left
 
-So an abort never begins inside a section, and no section begins during an abort. The main thread
-can be interrupted while it waits at the door, and never between there and the end of the section:
-a signal handler asks :attr:`Atomic.is_owned`, which changes together with the lock, in C code. So
-the door is a lock as well; an ``Event`` that is interrupted may be left broken.
+The main thread can be interrupted while it waits at the door, and never between there and the end
+of the section: a signal handler asks :attr:`Atomic.is_owned`, which changes together with the lock,
+in C code. So the door is a lock as well; an ``Event`` that is interrupted may be left broken.
 
-A section costs about 0.4 microseconds. No thread polls: the last one to leave calls ``on_left``.
+A section costs about 0.4 microseconds.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ from holdfast.base.clock import monotonic
 class Atomic(contextlib.ContextDecorator):
     """A context manager and decorator, used again and again and nested; see the module.
 
-    Attributes:
-        on_left: Called by the thread that leaves its last section while entry is suspended.
+    ``on_left`` is called by the thread that leaves its last section while entry is suspended.
     """
 
     def __init__(self, on_left: Callable[[], None] | None = None) -> None:
@@ -61,11 +59,7 @@ class Atomic(contextlib.ContextDecorator):
             self.on_left()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002
-        """Enter a section, as ``threading.RLock.acquire`` does.
-
-        Returns:
-            False: it was not free, at once or within ``timeout`` seconds.
-        """
+        """Enter a section, as ``threading.RLock.acquire`` does; False: it was not free in time."""
         until = monotonic() + timeout
         if self._is_suspended and not self.is_owned:
             if not self._door.acquire(blocking, timeout):
@@ -75,11 +69,7 @@ class Atomic(contextlib.ContextDecorator):
         return self._lock.acquire(blocking, timeout)
 
     def release(self) -> None:
-        """Leave the section.
-
-        Raises:
-            RuntimeError: This thread is in none.
-        """
+        """Leave the section; RuntimeError: this thread is in none."""
         self.__exit__(None, None, None)
 
     @property

@@ -1,8 +1,8 @@
-"""Ranks that know nothing of each other but a store find their guards and their coordinator.
+"""Ranks that share only a store find their guards and their coordinator.
 
 Rank 0 draws the job's secret token, starts the guard of its node with the coordinator in it, and
-publishes token and address in the store that the user's ``store_factory`` made. The others wait for
-that. From the first epoch on that store is not needed any more, so it may die with rank 0.
+publishes token and address in the store that the user's ``store_factory`` made. From the first
+epoch on that store is not needed any more, so it may die with rank 0.
 """
 
 from __future__ import annotations
@@ -43,13 +43,10 @@ _calls = 0
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the coordinator is, and the word that it wants to hear.
+    """The address of the coordinator, and the secret that it asks for.
 
-    Attributes:
-        token: The secret of the call.
-        host, port: Of the coordinator, for this rank.
-        key: Before the keys of this call, in the store where ranks meet.
-        gloo_interface: On which gloo has to listen here to be reached; None: it finds out.
+    ``key`` is before the keys of this call, in the store where ranks meet. ``gloo_interface``: on
+    which gloo has to listen here to be reached; None: it finds out.
     """
 
     token: str
@@ -66,7 +63,7 @@ class Meeting:
 
 @contextlib.contextmanager
 def only_rank_without_environment() -> Iterator[None]:
-    """Plain python, or a notebook: inside, this process is rank 0 of 1; not so after it.
+    """Plain python, or a notebook: inside, this process is rank 0 of 1.
 
     Raises:
         ValueError: ``RANK`` and ``WORLD_SIZE`` are not set, and srun or mpirun has started several
@@ -95,16 +92,13 @@ def only_rank_without_environment() -> Iterator[None]:
 
 
 def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[Client, Meeting]:
-    """Connect to the guard of this node.
+    """Connect to the guard of this node, attached, and find the coordinator.
 
     Args:
         store: Of torch, shared by all ranks.
         rank: Of this process.
-        attach: What the guard wants to know; who hosts the coordinator is decided here.
+        attach: Settings for the guard, without the place of the coordinator.
         timeout_s: How long to wait for rank 0.
-
-    Returns:
-        The connection, attached, and where the coordinator is.
 
     Raises:
         BarrierTimeout: Rank 0 did not come in time.
@@ -113,16 +107,17 @@ def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[Clien
     """
     global _calls  # noqa: PLW0603 - one count for the process is the point
     _calls += 1
-    run, life = (os.environ.get(f"TORCHELASTIC_{name}", "") for name in ("RUN_ID", "RESTART_COUNT"))
-    key = f"holdfast/inprocess/{run}/{life}/{_calls}"
+    run = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    cycle = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
+    key = f"holdfast/inprocess/{run}/{cycle}/{_calls}"
     if rank == 0:
         token = secrets.token_hex(_TOKEN_BYTES)
         client = connect_to_guard(token)
         port = _host(client, Attach(**{**vars(attach), "hosts": True}))
-        ours = publish(os.environ.get("MASTER_ADDR", "")).address
-        meeting = Meeting(token, _HERE, port, key, gloo_interface(ours))
+        own = publish(os.environ.get("MASTER_ADDR", "")).address
+        meeting = Meeting(token, _HERE, port, key, gloo_interface(own))
         number = store.add(f"{key}/meetings", 1)
-        store.set(f"{key}/{number}", json.dumps([token, ours, port]))
+        store.set(f"{key}/{number}", json.dumps([token, own, port]))
         return client, meeting
     try:
         meeting = _find_meeting(store, key, monotonic() + timeout_s)
@@ -131,8 +126,8 @@ def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[Clien
             f"rank {rank}: rank 0 did not come to the store within {timeout_s:g} s "
             f"(barrier_timeout): {error}"
         ) from error
-    ours = publish(meeting.host).address
-    meeting = replace(meeting, gloo_interface=gloo_interface(ours))
+    own = publish(meeting.host).address
+    meeting = replace(meeting, gloo_interface=gloo_interface(own))
     client = connect_to_guard(meeting.token)
     attach = Attach(**{**vars(attach), "host": meeting.host, "port": meeting.port})
     client.send(codec.encode(attach))
@@ -142,8 +137,8 @@ def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[Clien
 def _find_meeting(store: Any, key: str, until: float) -> Meeting:
     """The newest meeting, or the one that comes.
 
-    A store may be older than this life of the job: a file is, and the store of torchrun's agent,
-    which does not count a restart for a change of members. So one that was there before is tried.
+    A store may be older than this cycle: a file is, and the store of torchrun's agent, which does
+    not count a restart for a change of members. So a meeting that was there before is tried.
     """
 
     def published(number: int) -> Meeting:
@@ -159,14 +154,14 @@ def _find_meeting(store: Any, key: str, until: float) -> Meeting:
     if number == 0:
         return published(1)
     meeting = published(number)
-    is_of_this_life = bool(getattr(store, "critical_ranks", ()))  # a rank hosts it
-    return meeting if is_of_this_life or _answers(meeting, until) else published(number + 1)
+    is_of_this_cycle = bool(getattr(store, "critical_ranks", ()))  # a rank hosts it
+    return meeting if is_of_this_cycle or _answers(meeting, until) else published(number + 1)
 
 
 def reached_at(store: Any, meeting: Meeting) -> str | None:
-    """The address at which ranks of other hosts have found that of rank 0; None: it told them one.
+    """The address at which ranks of other hosts reach rank 0's; None: rank 0 published an address.
 
-    Known when all ranks have come; a name that leads others here does not tell this host itself.
+    Known when all ranks have come. A host cannot find out by itself where its name leads others.
     """
     reached = f"{meeting.key}/reached"
     return store.get(reached).decode() if store.check([reached]) else None

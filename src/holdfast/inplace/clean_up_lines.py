@@ -1,8 +1,8 @@
 """Which lines of a function are clean-up: bodies of ``finally`` and of ``except``.
 
-An exception that comes from outside, at any instant, must not come there: the file would stay
-half-written, the lock taken. From the source of the function, parsed once for each code object
-(0.2 ms for a usual function; the whole of a file of 5,000 lines would take 80 ms).
+An exception from outside must not come there: the file would stay half-written, the lock taken.
+From the source of the function, parsed once for each code object (0.2 ms for a usual function; a
+file of 5,000 lines would take 80 ms).
 """
 
 from __future__ import annotations
@@ -24,11 +24,7 @@ class _Try:
 
 @dataclass(frozen=True)
 class CleanUp:
-    """The clean-up in one function.
-
-    Attributes:
-        lines: Line numbers within bodies of ``finally`` and ``except``.
-    """
+    """The clean-up in one function: line numbers within bodies of ``finally`` and ``except``."""
 
     lines: frozenset[int] = frozenset()
     _tries: tuple[_Try, ...] = ()
@@ -45,11 +41,9 @@ _known: dict[int, tuple[CodeType, CleanUp]] = {}
 
 
 def clean_up_of(code: CodeType, module: dict[str, Any] | None = None) -> CleanUp:
-    """The clean-up in the function that ``code`` belongs to; empty where there is no source.
+    """The clean-up in the function, class body or module of ``code``; empty without source.
 
-    Args:
-        code: Of a function, class body or module.
-        module: Its globals, for sources that are not files (zip archives).
+    ``module``: its globals, for sources that are not files (zip archives).
     """
     known = _known.get(id(code))
     if known is None:

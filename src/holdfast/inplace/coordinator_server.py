@@ -1,11 +1,8 @@
-"""The coordinator at work: a TCP server in the guard of the first node.
+"""The coordinator's TCP server, in the guard of the first node.
 
-Guards and stores of ranks call, say the job's token in their first frame, and are served by two
-pure machines: ``inplace.pure.coordinator`` and ``inplace.pure.keyvalue``. Decides nothing.
-
-A stranger's connection, garbage or a flood ends that connection and nothing else
-(``net/server.py``); so does whatever goes wrong while a caller is served. No name is looked up
-anywhere: addresses only.
+Guards and stores of ranks connect, send the job's token in their first frame, and are served by two
+pure machines: ``inplace.pure.coordinator`` and ``inplace.pure.keyvalue``. Garbage, a flood or an
+error while a connection is served ends that connection and nothing else (``net/server.py``).
 """
 
 from __future__ import annotations
@@ -15,11 +12,10 @@ import socket
 from holdfast.base import clock
 from holdfast.base.pure import codec
 from holdfast.base.pure.common_events import TimePassed
-from holdfast.base.pure.never import assert_never
 from holdfast.inplace.pure import coordinator as machine
 from holdfast.inplace.pure.handshake import is_token
 from holdfast.inplace.pure.keyvalue import STORE_FRAME_BYTES_MAX, KeyValues, Reply, RequestError
-from holdfast.inplace.pure.messages import UP, Commit, Leave
+from holdfast.inplace.pure.messages import UP, Commit, CoordinatorTimeouts, Down, RankLeaves
 from holdfast.net.channel import Channel, RefusedError
 from holdfast.net.descriptors import Descriptors
 from holdfast.net.pure.address import unmapped
@@ -37,7 +33,7 @@ if TYPE_CHECKING:
 _BACKLOG = 4096
 _NODE_CHARS_MAX = 512
 _KEPT_ROOMS = 1
-"""Rooms of epochs before the current one: a slow rank may still read what it came for."""
+"""Rooms of epochs before the current one: a slow rank may still read a value there."""
 
 
 class _Caller:
@@ -54,34 +50,34 @@ class _Caller:
 class CoordinatorServer:
     """Serves until it is closed.
 
-    Args:
-        patience: Of the machine.
-        token: The secret of the job.
-        descriptors: Of the loop.
-        log: Called with each line about a caller that was cut off.
-
     Attributes:
         port: Where it listens, on every address of this host.
     """
 
     def __init__(
         self,
-        patience: machine.Patience,
+        timeouts: CoordinatorTimeouts,
         token: str,
         descriptors: Descriptors,
         log: Callable[[str], None],
     ) -> None:
         """Listen.
 
+        Args:
+            timeouts: Of the machine.
+            token: The secret of the job.
+            descriptors: Of the loop.
+            log: Called with each line about a caller that was cut off.
+
         Raises:
             OSError: No port can be had.
         """
-        self._machine = machine.Coordinator(patience)
+        self._machine = machine.Coordinator(timeouts)
         self._values = KeyValues()
         self._token = token
         self._callers: set[_Caller] = set()
         self._guards: dict[str, _Caller] = {}
-        self._silence_s = patience.silence_s
+        self._silence_s = timeouts.silence_s
         self._listener = bound_socket(0)
         self._listener.listen(_BACKLOG)
         self.port: int = self._listener.getsockname()[1]
@@ -92,7 +88,7 @@ class CoordinatorServer:
 
     @property
     def is_needed(self) -> bool:
-        """Whether a guard is connected: the call is not over for everybody."""
+        """Whether a guard is connected: the call is not over on all nodes."""
         return bool(self._guards)
 
     def next_deadline(self) -> float | None:
@@ -103,14 +99,14 @@ class CoordinatorServer:
         return min(mine, theirs)
 
     def tick(self, now: float) -> None:
-        """The deadline may have come."""
+        """Act on deadlines that have come."""
         self._server.tick(now)
         deadline = self._machine.next_deadline()
         if deadline is not None and now >= deadline:
             self._feed(TimePassed())
 
     def close(self) -> None:
-        """Hang up on everybody."""
+        """Close all connections and the port."""
         self._server.close()
         self._listener.close()
         for caller in self._callers:
@@ -141,7 +137,7 @@ class CoordinatorServer:
         if role == "guard":
             self._guards[node] = caller
         channel.report = lambda channel, why: self._server.report(
-            channel.who, f"({role} of {node!r}) was cut off: {why}"
+            channel.peer, f"({role} of {node!r}) was cut off: {why}"
         )
         self._server.admit(
             channel,
@@ -154,13 +150,13 @@ class CoordinatorServer:
         if caller.role == "guard":
             message = codec.decode(UP, frame)
             leaves = (
-                isinstance(message, Leave)
+                isinstance(message, RankLeaves)
                 and not message.fault
                 and self._machine.is_member(message.rank)
             )
-            self._feed(machine.Heard(caller.node, message))
+            self._feed(machine.NodeMessage(caller.node, message))
             if leaves:
-                assert isinstance(message, Leave)
+                assert isinstance(message, RankLeaves)
                 self._answer(self._values.leave(message.epoch, message.rank))
             return
         try:
@@ -187,12 +183,6 @@ class CoordinatorServer:
     def _feed(self, event: machine.Event) -> None:
         for effect in self._machine.handle(event, clock.monotonic()):
             match effect:
-                case machine.TellAll():
-                    if isinstance(effect.message, Commit):
-                        self._values.drop_before(effect.message.epoch - _KEPT_ROOMS)
-                    frame = codec.encode(effect.message)
-                    for guard in self._guards.values():
-                        guard.channel.send(frame)
                 case machine.Tell():
                     addressee = self._guards.get(effect.node)
                     if addressee is not None:
@@ -203,4 +193,11 @@ class CoordinatorServer:
                         self._callers.discard(lost)
                         lost.channel.close()
                 case _:
-                    assert_never(effect)
+                    self._send_to_all(effect)
+
+    def _send_to_all(self, message: Down) -> None:
+        if isinstance(message, Commit):
+            self._values.drop_before(message.epoch - _KEPT_ROOMS)
+        frame = codec.encode(message)
+        for guard in self._guards.values():
+            guard.channel.send(frame)

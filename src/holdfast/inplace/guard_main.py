@@ -9,34 +9,42 @@ coordinator's server runs in the same loop.
            ──page, through /proc───────────┤  node guard ─┤
            ──pidfd─────────────────────────┘              └── coordinator_server.py, on one node
 
-Who calls has to prove that it knows the job's token, which this process was given through a pipe
-(fd 4); see ``inplace/pure/handshake.py``. What goes wrong while one caller is served ends that
-caller's connection, and is logged once per caller and minute.
+A caller has to prove that it knows the job's token, which this process was given through a pipe
+(fd 4); see ``inplace/pure/handshake.py``. An error while one caller is served ends that caller's
+connection, and is logged once per caller and minute.
 
-A bare interpreter (``python -I -S``), no torch. It is nobody's child once it runs, has its own
-session, and ends when the last of its ranks has.
+A bare interpreter (``python -I -S``), no torch. It runs as a daemon in its own session, and ends
+when the last of its ranks has.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import socket
 
 from holdfast.base import clock
 from holdfast.base.processes.bare_process import ignore_signals
-from holdfast.base.processes.inheritance import raise_descriptor_limit
 from holdfast.base.processes.proc import Process
+from holdfast.base.processes.process_defaults import raise_descriptor_limit
 from holdfast.base.pure import codec
 from holdfast.base.pure.common_events import TimePassed
 from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.never import assert_never
-from holdfast.evidence.stack_dump import StackDump
 from holdfast.inplace.coordinator_server import CoordinatorServer
 from holdfast.inplace.pure import guard as machine
-from holdfast.inplace.pure.coordinator import Patience
 from holdfast.inplace.pure.handshake import is_proof, nonce_in, proof
-from holdfast.inplace.pure.messages import ATTACH, DOWN, UP, Attach, Hello, Hosting, Log, Refused
+from holdfast.inplace.pure.job_calls import OfGuard
+from holdfast.inplace.pure.messages import (
+    ATTACH,
+    DOWN,
+    UP,
+    Attach,
+    GuardLog,
+    Hosting,
+    JoinCall,
+    RankRefused,
+    Up,
+)
 from holdfast.net.channel import Channel, RefusedError
 from holdfast.net.client import Client
 from holdfast.net.descriptors import Descriptors
@@ -44,13 +52,15 @@ from holdfast.net.pure.address import Endpoint
 from holdfast.net.pure.frames import MAX_FRAME_BYTES
 from holdfast.net.server import Server
 from holdfast.net.tcp import tune
-from holdfast.page.progress_page import ProgressPage, map_progress_page
-from holdfast.page.pure import progress as layout
+from holdfast.page.page import Page, map_page
+from holdfast.page.pure import page as layout
+from holdfast.page.pure.page_view import PageView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from holdfast.evidence.collector import Collector
     from holdfast.evidence.pure.evidence import RankDigest
-    from holdfast.inplace.guard_look import GuardLook
+    from holdfast.evidence.sources import DumpedStacks, KeptSamples
     from holdfast.net.pure.frames import Message
 
 LISTENER_FD = 3
@@ -66,25 +76,26 @@ _LOGGED_AS = "holdfast.inprocess.monitor_process"
 _LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
 
 
-class _Rank:
+class _RankLink:
     """A connected rank."""
 
     __slots__ = (
-        "channel", "dump", "dump_path", "dump_signal", "launcher", "log", "look", "number", "page",
-        "process", "why",
+        "channel", "collector", "dump_path", "dump_signal", "launcher", "log", "number", "page",
+        "process", "samples", "stacks", "why",
     )  # fmt: skip
 
     def __init__(self, channel: Channel, process: Process) -> None:
         self.channel = channel
         self.process = process
         self.number: int | None = None
-        self.page: ProgressPage | None = None
-        self.dump: StackDump | None = None
+        self.page: Page | None = None
+        self.samples: KeptSamples | None = None
+        self.stacks: DumpedStacks | None = None
+        self.collector: Collector | None = None
         self.dump_signal = 0
         self.dump_path: str | None = None
         self.launcher: str | None = None
         self.log: int | None = None
-        self.look: GuardLook | None = None
         self.why = ""
 
 
@@ -95,7 +106,7 @@ class GuardProcess:
         self._token = token
         self._descriptors = Descriptors()
         self._machine: machine.Guard | None = None
-        self._ranks: dict[int, _Rank] = {}
+        self._ranks: dict[int, _RankLink] = {}
         self._server: CoordinatorServer | None = None
         self._coordinator: Channel | None = None
         self._unsent: list[Message] = []
@@ -103,9 +114,7 @@ class GuardProcess:
         self._alone_until: float | None = clock.monotonic() + _ALONE_S
         # Pods of one host may have its name in common, and count their pids each for itself.
         self._node = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
-        self._ranks_server = Server(
-            listener, self._descriptors, self._begin_handshake, self._warn_people
-        )
+        self._ranks_server = Server(listener, self._descriptors, self._begin_handshake, self._warn)
         self._ranks_server.open()
 
     # ------------------------------------------------------------ the loop
@@ -115,10 +124,10 @@ class GuardProcess:
         try:
             self._serve()
         except BaseException:
-            # Nobody sees what this process prints; its ranks are about to lose it, and should know.
+            # Its stderr goes nowhere; its ranks are about to lose it, and should know.
             import traceback  # noqa: PLC0415 - slow to import, and not needed otherwise
 
-            self._tell_people(f"the node guard failed:\n{traceback.format_exc()}")
+            self._log(f"the node guard failed:\n{traceback.format_exc()}")
             raise
 
     def _serve(self) -> None:
@@ -140,13 +149,13 @@ class GuardProcess:
             self._ranks_server.next_deadline(),
             self._machine.next_deadline() if self._machine is not None else None,
             self._server.next_deadline() if self._server is not None else None,
-            *(rank.dump.next_step_at for rank in self._ranks.values() if rank.dump),
+            *(rank.collector.next_step_at for rank in self._ranks.values() if rank.collector),
         )
 
     def _tick(self, now: float) -> None:
         self._ranks_server.tick(now)
         for rank in list(self._ranks.values()):
-            if rank.dump is not None and rank.dump.step(now):
+            if rank.collector is not None and rank.collector.step(now):
                 self._conclude(rank)
         if self._machine is not None:
             deadline = self._machine.next_deadline()
@@ -161,9 +170,9 @@ class GuardProcess:
         theirs = nonce_in(frame)
         if theirs is None:
             raise RefusedError("did not begin with the handshake of a rank")
-        ours = os.urandom(16).hex()
-        channel.on_message = lambda channel, frame: self._end_handshake(channel, frame, ours)
-        channel.send({"proof": proof(self._token, "guard", theirs), "nonce": ours})
+        own = os.urandom(16).hex()
+        channel.on_message = lambda channel, frame: self._end_handshake(channel, frame, own)
+        channel.send({"proof": proof(self._token, "guard", theirs), "nonce": own})
 
     def _end_handshake(self, channel: Channel, frame: Message, nonce: str) -> None:
         """The last message of the handshake, of a rank of this job."""
@@ -172,10 +181,10 @@ class GuardProcess:
         if channel.pid == 0:
             raise RefusedError("runs in another pid namespace")
         try:
-            rank = _Rank(channel, Process(channel.pid))
+            rank = _RankLink(channel, Process(channel.pid))
         except OSError as error:
             raise RefusedError(f"cannot be watched: {error}") from None
-        channel.refusal = lambda why: codec.encode(Refused(-1, why[:_TEXT_CHARS]))
+        channel.refusal = lambda why: codec.encode(RankRefused(-1, why[:_TEXT_CHARS]))
         self._ranks_server.admit(
             channel,
             lambda _, frame: self._take(rank, frame),
@@ -183,19 +192,19 @@ class GuardProcess:
             MAX_FRAME_BYTES,
         )
 
-    def _take(self, rank: _Rank, frame: Message) -> None:
+    def _take(self, rank: _RankLink, frame: Message) -> None:
         try:
             if rank.number is None:
                 self._attach(rank, codec.decode(ATTACH, frame))
             else:
-                self._feed(machine.RankSaid(rank.number, codec.decode(UP, frame)))
-        except (ValueError, OSError) as error:  # its text is ours, and the rank shows it
+                self._feed(machine.RankMessage(rank.number, codec.decode(UP, frame)))
+        except (ValueError, OSError) as error:  # its text is own, and the rank shows it
             raise RefusedError(str(error)[:_TEXT_CHARS]) from None
 
-    def _attach(self, rank: _Rank, attach: Attach) -> None:
-        """The first message of a rank: who it is, and, from the first, what this guard needs."""
+    def _attach(self, rank: _RankLink, attach: Attach) -> None:
+        """The first message of a rank; that of the first rank configures this guard."""
         number = attach.rank
-        rank.page = map_progress_page(rank.process.pid, attach.page_fd)
+        rank.page = map_page(f"/proc/{rank.process.pid}/fd/{attach.page_fd}", writable=True)
         rank.dump_signal, rank.dump_path = attach.dump_signal, attach.dump_path
         rank.launcher = attach.launcher
         if attach.log is not None:
@@ -217,22 +226,20 @@ class GuardProcess:
         self._alone_until = None
         if rank.process.fileno() >= 0:
             self._descriptors.watch(rank.process.fileno(), lambda: self._end_of_process(rank))
-        self._feed(machine.RankCame(Hello(number, attach.world)))
+        self._feed(JoinCall(number, attach.world))
         self._connect(attach)
 
     def _configure(self, attach: Attach) -> None:
-        limits = machine.Limits(*[getattr(attach, key) for key in machine.Limits.__match_args__])
         if attach.hosts:
-            patience = Patience(*[getattr(attach, key) for key in Patience.__match_args__])
             self._server = CoordinatorServer(
-                patience, self._token, self._descriptors, self._warn_people
+                attach.coordinator, self._token, self._descriptors, self._warn
             )
         # As the rank that started this process has it; no launcher but its own reads it.
         cycle = os.environ.get("NVRX_CYCLE", "")
-        self._machine = machine.Guard(limits, int(cycle) if cycle.isdecimal() else 0)
+        self._machine = machine.Guard(attach.timeouts, int(cycle) if cycle.isdecimal() else 0)
 
     def _connect(self, attach: Attach) -> None:
-        """Call the coordinator, once; what is said before it answers waits in the connection."""
+        """Connect to the coordinator, once; earlier messages wait in the connection."""
         if self._coordinator is not None:
             return
         if self._server is not None:
@@ -240,12 +247,13 @@ class GuardProcess:
         else:
             address = (attach.host, attach.port)
         try:
-            connected = socket.create_connection(address, timeout=min(_CONNECT_S, attach.silence_s))
+            wait_s = min(_CONNECT_S, attach.timeouts.silence_s)
+            connected = socket.create_connection(address, timeout=wait_s)
         except OSError as error:
             why = f"no connection to the coordinator at {Endpoint(*address)}: {error}"
             self._feed(machine.CoordinatorGone(why))
             return
-        tune(connected, attach.silence_s)
+        tune(connected, attach.timeouts.silence_s)
         channel = Channel(
             connected, self._descriptors, self._on_coordinator_message, self._on_coordinator_gone
         )
@@ -255,12 +263,12 @@ class GuardProcess:
             channel.send(message)
         self._unsent.clear()
 
-    def _end_of_process(self, rank: _Rank) -> None:
+    def _end_of_process(self, rank: _RankLink) -> None:
         """Its last messages may still be in the connection."""
         rank.channel.drain()
         self._lose(rank)
 
-    def _lose(self, rank: _Rank) -> None:
+    def _lose(self, rank: _RankLink) -> None:
         how = f"its process ({rank.process.pid}) ended without a shutdown message"
         rank.channel.close()
         if rank.process.fileno() >= 0:
@@ -268,8 +276,8 @@ class GuardProcess:
         if rank.number is not None and self._ranks.get(rank.number) is rank:
             self._write(f"rank {rank.number}: {how}")
             del self._ranks[rank.number]
-            self._end_dump(rank)
-            self._feed(machine.RankGone(rank.number, how))
+            self._end_evidence(rank)
+            self._feed(machine.RankEnded(rank.number, how))
         rank.process.close()
         if rank.log is not None:
             os.close(rank.log)
@@ -281,7 +289,7 @@ class GuardProcess:
     # ------------------------------------------------------------ the coordinator
 
     def _on_coordinator_message(self, _channel: Channel, frame: Message) -> None:
-        self._feed(machine.CoordinatorSaid(codec.decode(DOWN, frame)))
+        self._feed(codec.decode(DOWN, frame))
 
     def _on_coordinator_gone(self, channel: Channel) -> None:
         self._feed(machine.CoordinatorGone(f"the coordinator is gone: {channel.gone}"))
@@ -294,27 +302,25 @@ class GuardProcess:
             self._carry_out(effect)
 
     def _carry_out(self, effect: machine.Effect) -> None:
+        if isinstance(effect, Up):
+            self._send_up(codec.encode(effect))
+            return
+        if isinstance(effect, OfGuard):
+            # On one host, as in a trial of two nodes, there may be several.
+            for path in {it.launcher for it in self._ranks.values() if it.launcher}:
+                _send_to_launcher(path, codec.encode(effect))
+            return
         match effect:
             case machine.TellRank():
                 if rank := self._ranks.get(effect.rank):
                     rank.channel.send(codec.encode(effect.message))
-            case machine.TellCoordinator():
-                frame = codec.encode(effect.message)
-                if self._coordinator is None:
-                    self._unsent.append(frame)
-                else:
-                    self._coordinator.send(frame)
-            case machine.TellLauncher():
-                # On one host, as in a trial of two nodes, there may be several.
-                for path in {it.launcher for it in self._ranks.values() if it.launcher}:
-                    _tell_launcher(path, codec.encode(effect.message))
-            case machine.Look():
+            case machine.ReadPage():
                 if rank := self._ranks.get(effect.rank):
-                    _look_at(rank)
-                    self._feed(machine.Looked(effect.rank, _marks(rank.page)))
-            case machine.TakeEvidence():
+                    _sample(rank)
+                    self._feed(machine.MarksRead(effect.rank, _view(rank).marks()))
+            case machine.TakeRankEvidence():
                 if rank := self._ranks.get(effect.rank):
-                    self._take_evidence(rank, effect.why)
+                    self._take_evidence(rank, effect)
             case machine.Signal():
                 if rank := self._ranks.get(effect.rank):
                     self._signal(rank, effect)
@@ -322,48 +328,56 @@ class GuardProcess:
                 for rank in self._ranks.values():
                     assert rank.page is not None
                     rank.page.words[layout.LEASE_UNTIL] = effect.until or 0.0
-            case machine.Quit():
+            case machine.GuardQuits():
                 self._has_quit = True
                 if self._coordinator is not None:
                     self._coordinator.close()
             case _:
                 assert_never(effect)
 
-    def _take_evidence(self, rank: _Rank, why: str) -> None:
-        self._write(f"rank {rank.number} (process {rank.process.pid}): {why}; taking its stacks")
-        rank.why = why
-        _look_at(rank)
-        now = clock.monotonic()
+    def _send_up(self, frame: Message) -> None:
+        if self._coordinator is None:
+            self._unsent.append(frame)
+        else:
+            self._coordinator.send(frame)
+
+    def _take_evidence(self, rank: _RankLink, effect: machine.TakeRankEvidence) -> None:
+        from holdfast.evidence.collector import Collector  # noqa: PLC0415 - when a rank is late
+        from holdfast.evidence.sources import DumpedStacks  # noqa: PLC0415
+
+        rank.why = effect.why
+        self._write(
+            f"rank {rank.number} (process {rank.process.pid}): {rank.why}; taking its stacks"
+        )
+        samples, epoll = _sample(rank), self._descriptors.epoll
         # Not `will_end`: a rank that was only stopped is taken back if it comes in time.
-        rank.dump = StackDump(rank.process, rank.dump_signal, rank.dump_path, now)
-        fd = rank.dump.fileno()
-        if fd >= 0:
-            self._descriptors.epoll.register(fd, select.EPOLLIN)
-        if rank.dump.is_done:
+        rank.stacks = DumpedStacks(
+            rank.process, rank.dump_signal, rank.dump_path, epoll, effect.until, samples=samples
+        )
+        now = clock.monotonic()
+        rank.collector = Collector([samples, rank.stacks], now, effect.until)
+        if rank.collector.step(now):
             self._conclude(rank)
 
-    def _conclude(self, rank: _Rank) -> None:
-        dump = rank.dump
-        assert dump is not None
+    def _conclude(self, rank: _RankLink) -> None:
+        collector, stacks = rank.collector, rank.stacks
+        assert collector is not None
+        assert stacks is not None
         assert rank.number is not None
-        self._end_dump(rank)
-        stacks = dump.text()
-        shown = stacks or f"no stacks: {dump.why_not}"
-        self._tell_people(
+        self._end_evidence(rank)
+        shown = stacks.text or f"no stacks: {stacks.why_not}"
+        self._log(
             f"rank {rank.number} (process {rank.process.pid}): {rank.why}. "
             f"It will be killed unless it comes back now. {shown[:_STACKS_SHOWN].rstrip()}"
         )
-        self._feed(machine.EvidenceTaken(rank.number, _seen(rank, stacks, dump)))
+        self._feed(machine.RankEvidenceTaken(rank.number, _digest(rank, collector)))
 
-    def _end_dump(self, rank: _Rank) -> None:
-        if rank.dump is not None:
-            fd = rank.dump.fileno()
-            if fd >= 0:
-                self._descriptors.epoll.unregister(fd)
-            rank.dump.close()
-            rank.dump = None
+    def _end_evidence(self, rank: _RankLink) -> None:
+        if rank.collector is not None:
+            rank.collector.close()
+            rank.collector = None
 
-    def _signal(self, rank: _Rank, effect: machine.Signal) -> None:
+    def _signal(self, rank: _RankLink, effect: machine.Signal) -> None:
         for signum in effect.signals:
             rank.process.send(signum)
         names = ", ".join(str(signum) for signum in effect.signals)
@@ -371,24 +385,24 @@ class GuardProcess:
 
     # ------------------------------------------------------------ words
 
-    def _warn_people(self, line: str) -> None:
-        self._tell_people(f"node guard: {line}", "warning")
+    def _warn(self, line: str) -> None:
+        self._log(f"node guard: {line}", "warning")
 
-    def _tell_people(self, text: str, level: str = "error") -> None:
+    def _log(self, text: str, level: str = "error") -> None:
         """In the guard's log, and through a rank of this node that can still speak.
 
         The last to be asked are those that hung.
         """
         self._write(text)
         for rank in sorted(self._ranks.values(), key=lambda rank: bool(rank.why)):
-            if rank.dump is None and rank.channel.gone is None:
-                rank.channel.send(codec.encode(Log(text, level)))
+            if rank.collector is None and rank.channel.gone is None:
+                rank.channel.send(codec.encode(GuardLog(text, level)))
                 return
 
     def _write(self, text: str) -> None:
         """Into the log of every rank that asked for one."""
-        who = f"{_LOGGED_AS} {os.getpid()}"
-        line = f"{who} {clock.wall():.3f} {text}\n".encode(errors="backslashreplace")
+        prefix = f"{_LOGGED_AS} {os.getpid()}"
+        line = f"{prefix} {clock.wall():.3f} {text}\n".encode(errors="backslashreplace")
         for rank in self._ranks.values():
             if rank.log is not None:
                 try:
@@ -397,8 +411,8 @@ class GuardProcess:
                     rank.log = None
 
 
-def _tell_launcher(path: str, frame: Message) -> None:
-    """It listens for requests of ranks there. What it can't take at once is lost."""
+def _send_to_launcher(path: str, frame: Message) -> None:
+    """It listens for requests of ranks there. A message that it can't take at once is lost."""
     try:
         with socket.socket(socket.AF_UNIX) as launcher:
             launcher.setblocking(False)
@@ -408,36 +422,31 @@ def _tell_launcher(path: str, frame: Message) -> None:
         pass
 
 
-def _marks(page: ProgressPage | None) -> machine.Marks:
-    assert page is not None
-    words = page.words
-    return machine.Marks(
-        automatic=words[layout.AUTOMATIC],
-        manual=words[layout.MANUAL],
-        thread=words[layout.THREAD],
-        unlimited=words[layout.UNLIMITED] != 0.0,
-        waits=words[layout.WAITS] != 0.0,
-    )
-
-
-def _look_at(rank: _Rank) -> None:
-    """At its main thread, in /proc: it may be ended without a word of its own."""
+def _view(rank: _RankLink) -> PageView:
     assert rank.page is not None
-    if rank.look is None:
-        from holdfast.inplace.guard_look import GuardLook  # noqa: PLC0415 - when one is late
-
-        rank.look = GuardLook(rank.process.pid)
-    rank.look.look(rank.page.words[layout.THREAD])
+    return PageView(rank.page.words, rank.page.names)
 
 
-def _seen(rank: _Rank, stacks: str, dump: StackDump) -> RankDigest | None:
-    """What it showed; None: torch does not know it now."""
-    assert rank.page is not None
-    number = int(rank.page.words[layout.NUMBER]) - 1
-    if rank.look is None or number < 0:
+def _sample(rank: _RankLink) -> KeptSamples:
+    """Sample its main thread in /proc: a rank that hangs may be ended before it says anything."""
+    if rank.samples is None:
+        from holdfast.evidence.sources import KeptSamples  # noqa: PLC0415 - when a rank is late
+
+        rank.samples = KeptSamples(rank.process.pid)
+    rank.samples.sample(clock.monotonic(), _view(rank).marks().thread)
+    return rank.samples
+
+
+def _digest(rank: _RankLink, collector: Collector) -> RankDigest | None:
+    """The evidence of the rank; None: torch does not know it now."""
+    from holdfast.evidence.pure.rank_digest import digest  # noqa: PLC0415 - in memory by now
+
+    number = _view(rank).torch_rank
+    if number is None:
         return None
-    why_not = dump.why_not or ""
-    return rank.look.digest(number, stacks, why_not, has_handler=dump.has_handler)
+    node = os.uname().nodename
+    identity = {"rank": number, "node": node, "local_rank": 0, "pid": rank.process.pid}
+    return digest(identity, collector.seen(), None, None, None, 0.0)
 
 
 def main() -> None:

@@ -1,14 +1,14 @@
 """Find the guard of this node, or be the one that starts it.
 
 Ranks of one node and job agree without knowing how many they are: a Unix socket in the abstract
-namespace, named after the job's secret token, can be bound by one process only. Who binds it starts
-the guard and hands it the listening socket; everybody connects. A rank that dies between the two
-takes the name with it, and the next one binds it.
+namespace, named after the job's secret token, can be bound by one process only. The rank that binds
+it starts the guard and hands it the listening socket; all ranks connect. A rank that dies between
+the two takes the name with it, and the next one binds it.
 
 The namespace belongs to the network, not to a user or a container. So the name also depends on the
 user and on the pid namespace (pods that share a network of one host have guards of their own, which
-see their processes), guard and rank prove to each other that they know the token, and where a
-stranger holds the name all ranks take the next one.
+see their processes), guard and rank prove to each other that they know the token, and where another
+process holds the name all ranks take the next one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from holdfast.net.client import Client
 from holdfast.net.pure.frames import FrameError
 
 _BOOT = (
-    # Nobody's child: it outlives the rank that starts it, and no rank has a zombie to reap.
+    # A daemon: it outlives the rank that starts it, and no rank has a zombie to reap.
     "import os; os.fork() and os._exit(0); from holdfast.inplace.guard_main import main; main()"
 )
 _BACKLOG = 1024
@@ -38,7 +38,7 @@ _ANSWER_S = 60.0
 """A guard that is being started on a busy machine answers within this."""
 _NONCE_BYTES = 16
 _UNKNOWN_UID = 65534
-"""What the kernel says of a user that does not exist in our user namespace."""
+"""The kernel's number for a user that does not exist in this user namespace."""
 
 
 class GuardError(OSError):
@@ -54,7 +54,7 @@ def guard_address(token: str, number: int = 0) -> str:
 
     Args:
         token: The secret of the job.
-        number: Of the name; 0 unless a stranger holds that.
+        number: Of the name; 0 unless another process holds that.
     """
     try:
         namespace = Path("/proc/self/ns/pid").stat().st_ino
@@ -68,18 +68,18 @@ def connect_to_guard(token: str) -> Client:
     """A connection to the guard of this node and job, started if need be; it has proved itself.
 
     Raises:
-        GuardError: It cannot be started, or strangers hold its names.
+        GuardError: It cannot be started, or other processes hold its names.
     """
-    strangers = []
+    refusals = []
     for number in range(_NAMES):
         address = guard_address(token, number)
         try:
             return _connect(address, token)
         except _StrangerError as error:
-            strangers.append(str(error))
+            refusals.append(str(error))
     raise GuardError(
         f"the {_NAMES} names (abstract Unix sockets) for the guard of this node are held by "
-        f"others: {'; '.join(sorted(set(strangers)))}"
+        f"others: {'; '.join(sorted(set(refusals)))}"
     )
 
 
@@ -92,7 +92,7 @@ def _connect(address: str, token: str) -> Client:
             connected.connect(address)
             return _shake_hands(connected, token)
         except ConnectionError:
-            # Who bound it died before it handed the socket on: nobody listens, so we may bind.
+            # The rank that bound it died before it handed the socket on: the name is free again.
             connected.close()
         except _StrangerError:
             connected.close()
@@ -112,7 +112,7 @@ def _shake_hands(connected: OwnSocket, token: str) -> Client:
         ConnectionError: Whoever listened has ended; the name is free again.
         _StrangerError: Whoever listens is not the guard of this job.
     """
-    pid, uid = peer_of(connected)  # of who bound the name
+    pid, uid = peer_of(connected)  # of the process that bound the name
     holder = f"process {pid} of user {uid}"
     if uid not in (os.geteuid(), 0, _UNKNOWN_UID):
         raise _StrangerError(holder)
@@ -139,7 +139,7 @@ def _start_if_first(address: str, token: str) -> bool:
         try:
             listener.bind(address)
         except OSError:
-            return False  # somebody else was first
+            return False  # another rank was first
         listener.listen(_BACKLOG)
         secret, write_end = os.pipe2(os.O_CLOEXEC)
         try:
@@ -155,7 +155,7 @@ def _start_if_first(address: str, token: str) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """Ours; but marked as nobody's rank: it must not be swept away with the rank that starts it."""
+    """This process's, without a rank in the marker: it must not be killed with this rank."""
     env = dict(os.environ)
     marker = env.get(MARKER)
     if marker is not None:

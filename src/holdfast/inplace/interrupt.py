@@ -1,9 +1,9 @@
 """Raise an exception in the main thread, from another thread, where it does least harm.
 
-A real-time signal to the main thread alone, whose handler raises. It gets through where an
+The handler of a real-time signal to the main thread alone raises it. A signal gets through where an
 asynchronous exception does not (measured: 0.12 to 0.2 ms out of ``time.sleep``, a lock, ``recv``,
-``select``, a queue; ``PyThreadState_SetAsyncExc`` is seen when the call ends) and it sees the stack
-of what it interrupts, so it can refuse. It waits while the main thread is
+``select``, a queue; ``PyThreadState_SetAsyncExc`` is seen when the call ends), and its handler sees
+the interrupted stack, so it can refuse. It waits while the main thread is
 
 * in an :class:`~holdfast.inplace.atomic.Atomic` section, but not where it waits to enter one,
 * in a body of ``finally`` or ``except`` (``clean_up_lines``), in ``__exit__``, ``__aexit__`` or
@@ -13,24 +13,22 @@ of what it interrupts, so it can refuse. It waits while the main thread is
 * in a function that was named by :func:`never_inside`.
 
 Without that, 165 of 400 trials left a ``finally`` half-done; with it none of 300. An import that
-takes too long (``max_defer_s``) is interrupted all the same, as the program may train in there.
+takes too long (``max_defer_s``) is interrupted nevertheless, as the program may train in there.
 Sections and clean-up never are: they end, or the guard ends the process at its timeouts. A clean-up
 that waits to enter a section would wait for its own end, so it is interrupted at that door.
 
-It does not get through to C code that neither returns nor lets itself be interrupted (gloo's waits:
-``inplace/torch_edge/gloo_abort.py``). Where the user's code blocks the signal or has put its own
-handler in place of ours, the interpreter is told that a signal had come
-(``_thread.interrupt_main``; a second number with our handler is kept for that): no blocked call
-ends then, but the same handler runs, in the main thread, before its next steps.
+C code that neither returns nor lets itself be interrupted is not reached (gloo's waits:
+``torch_edge/gloo_abort.py``). Where the user's code blocks the signal or has replaced its handler,
+``_thread.interrupt_main`` makes the interpreter run the handler of a second number, kept for that:
+no blocked call ends then, but it runs in the main thread before its next steps.
 
-``PyThreadState_SetAsyncExc`` is not used. It raises wherever the main thread is, in clean-up or
-below C code that loses exceptions; nobody can take it back once the main thread has acknowledged;
-and CPython 3.11 gives it to a thread that is just being started, which is under the main thread's
-number until it runs (seen in 2 of 3,000 interrupts of a thread that starts others).
+``PyThreadState_SetAsyncExc`` is not used. It raises in clean-up or below C code that loses
+exceptions; it cannot be taken back once the main thread has acknowledged; and CPython 3.11 gives it
+to a thread that is just being started, which is under the main thread's number until it runs (seen
+in 2 of 3,000 interrupts of a thread that starts others).
 
 The owner repeats (:meth:`MainThreadInterrupt.deliver_again`, each few milliseconds) until the main
 thread has acknowledged, because the exception may be refused, or swallowed by the code it hits.
-There is no thread and no timer in here.
 """
 
 from __future__ import annotations
@@ -92,12 +90,9 @@ class InterruptError(RuntimeError):
 class Delivered:
     """How one request went.
 
-    Attributes:
-        is_requested: There was one.
-        attempts: How often the exception was raised.
-        refusals: How often it was not, in favour of clean-up.
-        forced_at: The import it was raised in at last, after ``max_defer_s``; "": none.
-        swallowed_at: ``file:line in function`` of code that caught the exception and went on.
+    ``refusals``: how often the exception was not raised, in favour of clean-up. ``forced_at``: the
+    import it was raised in at last, after ``max_defer_s``; "": none. ``swallowed_at``: places,
+    ``file:line in function``, of code that caught the exception and went on.
     """
 
     is_requested: bool = False
@@ -108,19 +103,17 @@ class Delivered:
 
 
 class MainThreadInterrupt:
-    """The signal, its handler and what is asked of it. To be made and closed in the main thread.
+    """The signal, its handler and the request. To be made and closed in the main thread.
 
     ::
 
         arm ──► request (any thread) ──► deliver_again ... ──► the exception ──► acknowledge
 
     Attributes:
-        signal: Number of the signal; another process may send it, too, once :meth:`request` was
-            called.
+        signal: Its number; another process may send it, too, once :meth:`request` was called.
         atomic: Sections that are not interrupted.
-        max_defer_s: How long an import is respected.
         delivered: How the last :meth:`run` went.
-        refused_at: What the main thread was in when it was not interrupted; "": it was.
+        refused_at: Where the main thread was when it was not interrupted; "": it was.
     """
 
     def __init__(self, max_defer_s: float = 10.0) -> None:
@@ -167,10 +160,10 @@ class MainThreadInterrupt:
 
     # ------------------------------------------------------------------ the main thread
     def run(self, function: Callable[[], _T], factory: ExceptionFactory) -> _T:
-        """Call ``function`` so that it can be interrupted, and nothing that comes after it.
+        """Call ``function`` so that it can be interrupted, and no code that comes after it.
 
-        Returns, and raises, what the function does, or the exception of ``factory``. How it went is
-        in :attr:`delivered`; it may have been asked for and still the function returned.
+        The exception of ``factory`` may be raised; how it went is in :attr:`delivered`. There may
+        have been a request and still the function returned.
         """
         try:
             self.arm(factory)
@@ -182,14 +175,10 @@ class MainThreadInterrupt:
         """From now on the main thread may be interrupted. To be called in the main thread.
 
         A request that was made before counts; :meth:`acknowledge` drops one that is out of date.
-        After :meth:`arm` the caller must be in a ``try`` until it has acknowledged, and what comes
-        in between in ``except`` or ``finally``: :meth:`run` does all that.
-
-        What the caller's callers do is none of the interrupt's business: clean-up is looked for in
-        the caller's frame and in what it calls.
-
-        Args:
-            factory: Makes the exception to raise, in the main thread.
+        After :meth:`arm` the caller must be in a ``try`` until it has acknowledged, and catch the
+        exception in ``except`` or ``finally``, as :meth:`run` does. Clean-up is looked for in the
+        caller's frame and in functions that it calls, not in its callers. ``factory`` makes the
+        exception, in the main thread.
         """
         self._outermost = sys._getframe(1)  # noqa: SLF001 - the documented way to a frame
         self._factory = factory
@@ -197,7 +186,7 @@ class MainThreadInterrupt:
             self._send()
 
     def acknowledge(self) -> Delivered:
-        """The exception has arrived, or is not wanted any more: nothing is raised from now on."""
+        """Raise nothing from now on: the exception has arrived, or is not wanted any more."""
         self._factory = None
         self._outermost = None
         delivered = Delivered(
@@ -222,16 +211,16 @@ class MainThreadInterrupt:
                 return
             self._is_closed = True
             for number, before in self._before.items():
-                if signal.getsignal(number) is self._handler:  # else somebody else's by now
-                    # What is still on its way must meet neither no handler (it would end the
-                    # process) nor somebody else's: ignoring a signal discards it.
+                if signal.getsignal(number) is self._handler:  # else the program's by now
+                    # A signal that is still on its way must meet neither no handler (it would end
+                    # the process) nor the program's: ignoring it discards it.
                     signal.signal(number, signal.SIG_IGN)
                     signal.signal(number, before)
 
     # ------------------------------------------------------------------ any thread
     @property
     def numbers(self) -> tuple[int, int]:
-        """The signals that have our handler: the one that is sent; the second way's, 0: none."""
+        """The signals with this handler: the one that is sent; the second way's, 0: none."""
         return self.signal, self._second
 
     @property
@@ -254,11 +243,11 @@ class MainThreadInterrupt:
         self._send()
 
     def deliver_again(self) -> None:
-        """Repeat it: the exception may have been refused, swallowed, or not got through."""
+        """Repeat it: the exception may have been refused or swallowed, or did not get through."""
         if self._requested_at is None or self._factory is None:
             return
-        if self._runs == self._runs_before:  # nothing got through since we last looked
-            self._tell_interpreter()
+        if self._runs == self._runs_before:  # no handler has run since the last time
+            self._interrupt_interpreter()
             state = process_state(os.getpid())
             if state is not None and state.blocks(self.signal):
                 return  # blocked, perhaps for a moment only; one that was sent is still waiting
@@ -268,12 +257,12 @@ class MainThreadInterrupt:
     # ------------------------------------------------------------------ sending
     def _send(self) -> None:
         with self._lock:
-            # Without our handler the signal would end the process.
+            # Without this handler the signal would end the process.
             if not self._is_closed and signal.getsignal(self.signal) is self._handler:
                 signal.pthread_kill(self._main, self.signal)
 
-    def _tell_interpreter(self) -> None:
-        """Have the handler run without a signal: the second way."""
+    def _interrupt_interpreter(self) -> None:
+        """Run the handler without a signal: the second way."""
         with self._lock:
             if self._is_closed:
                 return
@@ -359,7 +348,7 @@ class MainThreadInterrupt:
         return stack
 
     def _note_swallowed(self, frame: FrameType | None) -> None:
-        """In ordinary code again: the innermost of the stack that was hit before has caught it."""
+        """In ordinary code again: the innermost of the stack that was hit before caught it."""
         now = self._stack(frame)
         for f, line in self._hit:
             if f not in now:
@@ -373,10 +362,7 @@ class MainThreadInterrupt:
 
 
 def _hooks_of_c() -> list[CodeType]:
-    """Functions of the program that the interpreter calls now and then, and whose errors it loses.
-
-    Other objects than functions and methods, which have no code of their own, are not known.
-    """
+    """Functions of the program that the interpreter calls now and then; it loses their errors."""
     hooks = [getattr(hook, "__func__", hook) for hook in (*gc.callbacks, sys.unraisablehook)]
     return [hook.__code__ for hook in hooks if hasattr(hook, "__code__")]
 

@@ -6,7 +6,7 @@
     guard ──page────► lease thread ──► machine: the guard is stopped
     main thread ──feed(...), wait()──► machine ──► guard
 
-The shell around ``inplace.pure.rank``; decides nothing.
+The shell around ``inplace.pure.rank``.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from holdfast.base import wait_for
 from holdfast.base.clock import monotonic
 from holdfast.base.own_descriptor import OwnDescriptor
 from holdfast.base.pure import codec
-from holdfast.base.pure.never import assert_never
 from holdfast.base.rank_log import rank_logger
 from holdfast.evidence.pure.evidence import RankDigest
 from holdfast.inplace import own_look
 from holdfast.inplace.interrupt import MainThreadInterrupt, never_inside
+from holdfast.inplace.pure import messages as msg
 from holdfast.inplace.pure import rank as machine
 from holdfast.inplace.pure.escalation import Blocked, look_for_s
 from holdfast.inplace.pure.escalation import is_looked_at as is_looked_at_in_restart
-from holdfast.inplace.pure.lease import RankLease, Step, rank_fence_s
-from holdfast.inplace.pure.messages import HANGS, TO_RANK, Abort, Cause, Log
+from holdfast.inplace.pure.job_calls import Cause
+from holdfast.inplace.pure.timing import GUARD_GONE_FENCE_S, RankLease, Step, rank_fence_s
 from holdfast.net.client import Client
-from holdfast.net.pure.complaints import RateLimitedLog
 from holdfast.net.pure.frames import FrameError
-from holdfast.page.progress_page import ProgressPage
-from holdfast.page.pure import progress as layout
+from holdfast.net.pure.rate_limited_log import RateLimitedLog
+from holdfast.page.page import Page
+from holdfast.page.pure import page as layout
 from holdfast.page.stamps import Stamps
 
 log = rank_logger(__name__)
@@ -51,8 +51,6 @@ _ABORT_AGAIN_S = 0.05
 _PUT_OFF_S = 10.0
 """A restart that an atomic section or clean-up puts off for so long is worth a warning."""
 _JOIN_S = 5.0
-_FENCE_S = 5.0
-"""How long the function may go on when the guard is gone, and no process is left to end it."""
 
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -71,15 +69,13 @@ class Session:
     Args:
         client: To the guard, attached.
         rank: The number this process was born with.
-        page: Where progress is marked.
-        interrupt: Of the main thread.
         abort: Called in the watcher thread, once per abort: frees ranks that wait.
         abort_again: Called every now and then until the main thread is back.
         waits: Whether the main thread waits for other ranks.
         is_idle: Whether it does so in a loop of Python, which is no progress.
-        number: That torch knows this process by; None: its function is not called.
-        soft_s: The soft timeout: who hangs that long again and again is ended.
-        silence_s: What the coordinator bears of a node; the lease follows from it.
+        number: The rank that torch knows this process by; None: its function is not called.
+        soft_s: ``soft_timeout``: a rank that hangs that long again and again is ended.
+        silence_s: ``heartbeat_timeout``; the lease follows from it.
         interval_s: How often progress is marked.
     """
 
@@ -87,7 +83,7 @@ class Session:
         self,
         client: Client,
         rank: int,
-        page: ProgressPage,
+        page: Page,
         interrupt: MainThreadInterrupt,
         *,
         abort: Callable[[tuple[Cause, ...]], None],
@@ -100,8 +96,9 @@ class Session:
         interval_s: float,
     ) -> None:
         self._client: Client | None = client
-        self._complaints = RateLimitedLog()
-        self._machine = machine.Rank(rank, soft_s)
+        self._error_log = RateLimitedLog()
+        self._rank = rank
+        self._machine = machine.RankMachine(rank, soft_s)
         self._soft_s = soft_s
         self._entered_at = 0.0
         self._is_outside = threading.Event()
@@ -116,7 +113,7 @@ class Session:
         self._silence_s = silence_s
         self._interval_s = interval_s
         self._lock = threading.RLock()
-        self._proceed: machine.Proceed | None = None
+        self._commit: msg.Commit | None = None
         self._directive: machine.Directive | None = None
         self._woken = threading.Condition(self._lock)
         self._is_interrupting = False
@@ -145,12 +142,12 @@ class Session:
     # ------------------------------------------------------------ the main thread
 
     def begin(self, world: int) -> None:
-        """Say hello, and hear the guard from now on."""
+        """Start the threads, and tell the guard that this rank is here."""
         _sessions.add(self)
         self._stamps.begin()
         self._watcher.start()
         self._lease_watcher.start()
-        self.feed(machine.Begin(world))
+        self.feed(msg.JoinCall(self._rank, world))
 
     def feed(self, event: machine.Event) -> None:
         """Something happened."""
@@ -163,14 +160,14 @@ class Session:
                 self._is_outside.set()
 
     def wait(self, timeout_s: float | None = None) -> machine.Directive | None:
-        """What the main thread is to do next; ``None``: nothing was said for ``timeout_s``."""
+        """The main thread's next step; ``None``: there was none within ``timeout_s``."""
         with self._lock:
-            self._woken.wait_for(lambda: self._proceed or self._directive, timeout_s)
-            # A commit is always taken, also where the next abort is already here: it says which
-            # assignment that every rank starts from.
-            if self._proceed is not None:
-                proceed, self._proceed = self._proceed, None
-                return proceed
+            self._woken.wait_for(lambda: self._commit or self._directive, timeout_s)
+            # A commit is always taken, also where the next abort is already here: it says from
+            # which assignment every rank starts.
+            if self._commit is not None:
+                commit, self._commit = self._commit, None
+                return commit
             directive, self._directive = self._directive, None
             if directive is not None and self._owns_atomic:
                 # The main thread has left the function: its plug-ins may enter sections again.
@@ -179,12 +176,12 @@ class Session:
             return directive
 
     def must_unwind(self) -> bool:
-        """Whether what the main thread does is in vain: an abort has come."""
+        """Whether an abort has come: the main thread's work is in vain."""
         with self._lock:
             return self._machine.must_unwind
 
     def mark_progress(self) -> None:
-        """The main thread is alive: its automatic mark is now, and so is the manual one, if set."""
+        """Set the automatic mark to now, and the manual one, if there is one."""
         now = monotonic()
         words = self._page.words
         words[layout.AUTOMATIC] = now
@@ -192,12 +189,12 @@ class Session:
             words[layout.MANUAL] = now
 
     def take_seen(self) -> RankDigest | None:
-        """Where the main thread was when a hang was heard of, once; None: of none, or no need."""
+        """Where the main thread was at the abort of a hang, once; None: no hang, or not needed."""
         seen, self._seen = self._seen, None
         return seen
 
     def close(self) -> None:
-        """End the watcher and the connection. Nothing is left."""
+        """End the threads and the connection."""
         _sessions.discard(self)
         with self._lock:
             self._is_closed = True
@@ -214,7 +211,7 @@ class Session:
         self._waker.close()
 
     def leave_in_child(self) -> None:
-        """In a forked child: it is no rank. Its parent's end must be seen, and not its progress."""
+        """In a forked child, which is no rank: close the connection, and mark no progress."""
         self._page.leave_in_child()
         self._interrupt.atomic.reset()
         if self._client is not None:
@@ -226,28 +223,26 @@ class Session:
     def _carry_out(self, effects: list[machine.Effect]) -> None:
         for effect in effects:
             match effect:
-                case machine.Say():
-                    self._send(codec.encode(effect.message))
-                case machine.Wake():
-                    if isinstance(effect.directive, machine.Proceed):
-                        self._proceed = effect.directive
-                    else:
-                        self._directive = effect.directive
+                case msg.Commit():
+                    self._commit = effect
                     self._woken.notify_all()
+                case msg.Exit() | machine.Unwind() | machine.MayLeave():
+                    self._directive = effect
+                    self._woken.notify_all()
+                case msg.AbortEpoch():
+                    self._pending_abort = effect
+                    self._wake_watcher()
                 case machine.Interrupt():
                     self._is_interrupting = True
                     self._interrupt.request()
                     self._wake_watcher()
                 case machine.StopInterrupt():
                     self._is_interrupting = False
-                case machine.RunAbort():
-                    self._pending_abort = effect.causes
-                    self._wake_watcher()
                 case _:
-                    assert_never(effect)
+                    self._send(codec.encode(effect))
 
-    _pending_abort: tuple[Cause, ...] | None = None
-    """Left by the machine for the watcher, which runs it without the lock."""
+    _pending_abort: msg.AbortEpoch | None = None
+    """For the watcher, which runs it without the lock."""
 
     def _wake_watcher(self) -> None:
         with contextlib.suppress(BlockingIOError):  # it has enough to read
@@ -268,7 +263,7 @@ class Session:
         next_mark = monotonic()
         next_abort = 0.0
         wake_fd = self._wake_up.fd
-        self._receive()  # what came with the answer to the attachment
+        self._receive()  # messages that came with the answer to Attach
         while not self._is_closed:
             now = monotonic()
             if now >= next_mark:
@@ -289,8 +284,8 @@ class Session:
                 self._resume_atomic()
             if self._pending_abort is not None:
                 if self._own_atomic():
-                    causes, self._pending_abort = self._pending_abort, None
-                    self._run_abort(causes)
+                    abort, self._pending_abort = self._pending_abort, None
+                    self._run_abort(abort.causes)
                     next_abort = monotonic() + _ABORT_AGAIN_S
             elif self._is_interrupting:
                 self._interrupt.deliver_again()
@@ -329,11 +324,11 @@ class Session:
             return
         self._put_off_since = float("inf")
         section = f"an atomic section; its main thread is in {own_look.place_of_main().line}"
-        what = self._interrupt.refused_at or section
+        obstacle = self._interrupt.refused_at or section
         log.warning(
             "a restart waits for %s, for %g s now: all ranks wait for this one, and its process is "
             "ended after hard_timeout without progress, or barrier_timeout after the fault",
-            what,
+            obstacle,
             _PUT_OFF_S,
         )
 
@@ -348,8 +343,8 @@ class Session:
         try:
             self._abort_again()
         except Exception as error:  # noqa: BLE001 - without this thread nothing frees the main thread
-            what = f"failed when it was repeated: {error!r:.200}"
-            if (line := self._complaints.line("the abort", what, monotonic())) is not None:
+            problem = f"failed when it was repeated: {error!r:.200}"
+            if (line := self._error_log.line("the abort", problem, monotonic())) is not None:
                 log.error("%s", line)  # noqa: TRY400 - the line is for people
 
     def _receive(self) -> None:
@@ -360,27 +355,28 @@ class Session:
             frames = client.received()
         except (OSError, FrameError) as error:
             self._poll.unregister(self._socket_fd)
-            self._fence_at = monotonic() + _FENCE_S
-            self.feed(machine.GuardGone(getattr(error, "strerror", None) or str(error)))
+            self._fence_at = monotonic() + GUARD_GONE_FENCE_S
+            how = getattr(error, "strerror", None) or error
+            self.feed(msg.CoordinatorLost(f"the guard of this node is gone: {how}"))
             return
         for frame in frames:
             self._take(frame)
 
     def _take(self, frame: dict[str, object]) -> None:
         try:
-            message = codec.decode(TO_RANK, frame)
-            if isinstance(message, Log):
+            message = codec.decode(msg.TO_RANK, frame)
+            if isinstance(message, msg.GuardLog):
                 (log.warning if message.level == "warning" else log.error)("%s", message.text)
                 return
             if not self._is_welcome:
                 self._is_welcome = True
                 self._look_again.set()  # the guard's lease is shorter than the one to begin with
-            if isinstance(message, Abort) and any(it.kind in HANGS for it in message.causes):
+            if isinstance(message, msg.AbortEpoch) and message.is_hang:
                 self._look()  # before the main thread is freed
-            self.feed(machine.Heard(message))
+            self.feed(message)
         except Exception as error:  # noqa: BLE001 - the watcher must not die of a message
-            what = f"sent a message that cannot be handled: {error!r:.200}"
-            line = self._complaints.line("the guard of this node", what, monotonic())
+            problem = f"sent a message that cannot be handled: {error!r:.200}"
+            line = self._error_log.line("the guard of this node", problem, monotonic())
             if line is not None:
                 log.error("%s", line)  # noqa: TRY400 - the line is for people
 
@@ -389,24 +385,24 @@ class Session:
         if number is None or self._seen is not None:
             return
         try:
-            if phase is machine.Phase.RUNNING:
+            if phase is machine.RankPhase.RUNNING:
                 self._seen = own_look.look_at_main(number, self._is_outside.wait)
-            elif phase is machine.Phase.DONE:
+            elif phase is machine.RankPhase.DONE:
                 self._seen = own_look.has_returned(number)
         except Exception as error:  # noqa: BLE001 - it has no part in the restart
             log.debug("the main thread was not seen: %r", error)
 
     def _fence(self) -> None:
-        """The others go on without this rank; a function that does not let go must not, either."""
+        """The others go on without this rank: a function that is still running must end."""
         self._fence_at = None
         if self._machine.is_in_user_code:
             _end_this_process(
                 "the node guard is gone, and the function has not let a restart pass for "
-                f"{_FENCE_S:g} s"
+                f"{GUARD_GONE_FENCE_S:g} s"
             )
 
     def _run_abort(self, causes: tuple[Cause, ...]) -> None:
-        self._stamps.beat()  # what the main thread did before now is not taken for being freed
+        self._stamps.beat()  # progress before now is not taken for being freed
         stood_from = self._last_progress()
         silent_s = monotonic() - stood_from
         is_looked_at = (
@@ -431,7 +427,7 @@ class Session:
     def _is_freed(self, stood_from: float) -> bool:
         """Whether the main thread runs again, or leaves, now that collectives are aborted.
 
-        A stamp wakes nobody, so it is looked for; only where a rank stood still for long.
+        A stamp wakes no thread, so it is looked for; only where a rank stood still for long.
         """
         is_blocked = self._page.words[layout.AUTOMATIC] <= stood_from  # else only ping() is late
         until = monotonic() + look_for_s(self._soft_s, self._machine.hangs_in_a_row)
@@ -454,11 +450,11 @@ class Session:
             step = lease.look(until, now)
             if step is not Step.NOTHING and self._machine.has_left:
                 # It may wait for its guard's word that the others stop; nothing else is left of it.
-                self.feed(machine.LeaseOver(self._why_over(until or now, now)))
+                self.feed(msg.CoordinatorLost(self._why_over(until or now, now)))
                 return
             if step is Step.LEAVE:
                 assert until is not None
-                self.feed(machine.LeaseOver(self._why_over(until, now)))
+                self.feed(msg.CoordinatorLost(self._why_over(until, now)))
             elif step is Step.END:
                 _end_this_process(
                     f"{self._why_over(until or now, now)}; it has not left the function"
@@ -478,7 +474,7 @@ class Session:
 
 
 def _end_this_process(why: str) -> None:
-    """Nobody else may be left to do it: first the stacks of all threads, then SIGKILL."""
+    """First the stacks of all threads, then SIGKILL: no other process may be left to do it."""
     log.critical("%s: this process ends itself (SIGKILL); its stacks are on stderr", why)
     with contextlib.suppress(OSError, RuntimeError, ValueError):
         faulthandler.dump_traceback(2)

@@ -1,4 +1,4 @@
-"""The Wrapper's arguments, and what is asked of them.
+"""The Wrapper's arguments, and the checks on them.
 
 A wrong type is a ``TypeError`` that names the argument; a wrong value a ``ValueError`` that begins
 with the condition that does not hold, and shows the values.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from holdfast.inplace.pure.start_faults import MOST
+from holdfast.inplace.pure.timing import BEATS_IN_SILENCE, MAX_START_FAULTS
 from holdfast.inprocess.abort import Abort
 from holdfast.inprocess.completion import Completion
 from holdfast.inprocess.compose import Compose
@@ -24,19 +24,6 @@ from holdfast.inprocess.terminate import Terminate
 
 LAST_CALL_WAIT = dt.timedelta(seconds=1)
 """The default: this object, and not an equal one, which was asked for."""
-_TIMES = (
-    "monitor_thread_interval",
-    "monitor_process_interval",
-    "heartbeat_interval",
-    "progress_watchdog_interval",
-    "soft_timeout",
-    "hard_timeout",
-    "heartbeat_timeout",
-    "barrier_timeout",
-    "completion_timeout",
-    "last_call_wait",
-    "termination_grace_time",
-)
 PLUGINS: Mapping[str, type] = {
     "initialize": Initialize,
     "abort": Abort,
@@ -60,15 +47,13 @@ _ORDERS = (
 """The first has to be less than the second."""
 _WITHOUT_EFFECT = ("monitor_thread_interval", "monitor_process_interval")
 _USUAL_HEARTBEAT_INTERVAL = dt.timedelta(seconds=1)
-_HEARTBEATS_IN_TIMEOUT = 3
-"""Of the usual interval, where heartbeat_timeout is too short for it."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class WrapperArguments:
-    """As the Wrapper takes them, which is derived from this; what each means is said there.
+    """Base of the Wrapper, which documents them.
 
-    No defaults that stand for objects: the Wrapper has those (``TCPStore``, the default abort).
+    Defaults that stand for objects (``TCPStore``, the default abort) are the Wrapper's.
     """
 
     store_factory: type
@@ -90,7 +75,7 @@ class WrapperArguments:
     completion_timeout: dt.timedelta = dt.timedelta(seconds=120)
     last_call_wait: dt.timedelta = LAST_CALL_WAIT
     termination_grace_time: dt.timedelta = dt.timedelta(seconds=5)
-    max_start_faults: int | None = MOST
+    max_start_faults: int | None = MAX_START_FAULTS
     monitor_process_logfile: str | None = None
     monitor_process_pidfile: str | None = None
     enabled: bool = True
@@ -103,16 +88,7 @@ class WrapperArguments:
         return self.last_call_wait is not LAST_CALL_WAIT
 
     def validate(self, *, store_mixin: type, distributed_is_available: Callable[[], bool]) -> None:
-        """Check all of them, enabled or not.
-
-        Args:
-            store_mixin: What a store factory has to be derived from.
-            distributed_is_available: ``torch.distributed.is_available``.
-
-        Raises:
-            TypeError: An argument has another type than it should.
-            ValueError: A value, or two of them together, cannot be.
-        """
+        """Check all of them, enabled or not; for the errors see the module."""
         self._check_types(store_mixin)
         for name in _TIMES:
             if getattr(self, name) < dt.timedelta(0) and name not in _WITHOUT_EFFECT:
@@ -146,7 +122,7 @@ class WrapperArguments:
         """heartbeat_interval, or its default where that is shorter than heartbeat_timeout."""
         if self.heartbeat_interval < self.heartbeat_timeout:
             return self.heartbeat_interval
-        return self.heartbeat_timeout / _HEARTBEATS_IN_TIMEOUT
+        return self.heartbeat_timeout / BEATS_IN_SILENCE
 
     def _check_types(self, store_mixin: type) -> None:
         factory: object = self.store_factory
@@ -173,15 +149,11 @@ class WrapperArguments:
 
 NAMES = tuple(field.name for field in fields(WrapperArguments))
 """Of all arguments, in the order of the constructor."""
+_TIMES = tuple(it.name for it in fields(WrapperArguments) if isinstance(it.default, dt.timedelta))
 
 
 def unknown_argument(kind: str, name: str) -> TypeError:
-    """For a name that is not among :data:`NAMES`.
-
-    Args:
-        kind: Name of the class that was to be made.
-        name: The name that was given.
-    """
+    """The error for a ``name`` that is not among :data:`NAMES`, of class ``kind``."""
     import difflib  # noqa: PLC0415 - seldom needed, and not quick to import
 
     near = difflib.get_close_matches(name, NAMES, n=1)
@@ -194,7 +166,7 @@ def _wrong(name: str, expected: str, value: object, remedy: str = "") -> TypeErr
 
 
 def _as_timedelta(time: object) -> str:
-    """What to write in the place of a plain number."""
+    """A hint for a plain number in the place of a timedelta."""
     is_number = isinstance(time, (int, float)) and not isinstance(time, bool)
     return f": for seconds, write datetime.timedelta(seconds={time!r})" if is_number else ""
 

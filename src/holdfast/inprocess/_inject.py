@@ -1,12 +1,11 @@
 """Which parameters of the function get the CallWrapper.
 
-Those whose annotation is the class, or an Optional or Union with it, however it is written: as an
-object, as a string, with ``from __future__ import annotations``, or under ``TYPE_CHECKING`` only.
-What was passed for them is replaced.
+Those whose annotation is the class, or an Optional or Union with it, as an object or a string, also
+under ``TYPE_CHECKING`` only. A value that was passed for them is replaced.
 
-Besides, one by its name, which a large user asks by: ``inprocess_call_wrapper``, where nothing was
-passed for it and its annotation does not say otherwise (none, ``Any``, ``Optional[Any]``,
-``object``, or a string that means nothing here).
+Besides, a parameter ``inprocess_call_wrapper``, the name that a large user has for it, where
+nothing was passed for it and its annotation fits (none, ``Any``, ``Optional[Any]``, ``object``, or
+a string that cannot be evaluated here).
 """
 
 from __future__ import annotations
@@ -25,12 +24,10 @@ BY_NAME = "inprocess_call_wrapper"
 
 @dataclass(frozen=True)
 class Injection:
-    """Where one function wants the CallWrapper.
+    """The parameters of one function that get the CallWrapper.
 
-    Attributes:
-        signature: Of the function; ``None`` where nothing is injected.
-        names: Of the parameters that get it, whatever was passed for them.
-        by_name: Of a parameter that gets it where nothing was passed.
+    ``names`` get it whatever was passed for them, ``by_name`` where nothing was passed; without
+    either, ``signature`` is ``None``.
     """
 
     signature: inspect.Signature | None
@@ -45,9 +42,6 @@ class Injection:
         A first parameter for ``value`` may be left out, as type checkers see the function: then
         ``args`` begin with the second. Programs also pass ``None`` or another value for it.
         Arguments that are missing stay so: the function's own TypeError says it best.
-
-        Raises:
-            TypeError: There are more arguments than parameters, or two for one.
         """
         if self.signature is None:
             return args, dict(kwargs)
@@ -112,14 +106,14 @@ def injection(function: Callable[..., Any], kind: type) -> Injection:
         for name, parameter in signature.parameters.items()
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     }
-    says = {name: _says(annotation, kind, space) for name, annotation in annotations.items()}
-    names = tuple(name for name, it in says.items() if it is True)
-    by_name = BY_NAME if says.get(BY_NAME, False) is None else None
+    fits = {name: _fits_class(annotation, kind, space) for name, annotation in annotations.items()}
+    names = tuple(name for name, it in fits.items() if it is True)
+    by_name = BY_NAME if fits.get(BY_NAME, False) is None else None
     return Injection(signature if names or by_name else None, names, by_name)
 
 
 def _namespace(function: Callable[..., Any]) -> dict[str, Any]:
-    """What the function's annotations can refer to, as far as it is still there."""
+    """Names that the function's annotations can refer to, as far as they still exist."""
     inner: Any = inspect.unwrap(function)
     while hasattr(inner, "func"):  # functools.partial
         inner = inspect.unwrap(inner.func)
@@ -137,7 +131,7 @@ def _namespace(function: Callable[..., Any]) -> dict[str, Any]:
     return names
 
 
-def _says(annotation: Any, kind: type, space: dict[str, Any]) -> bool | None:
+def _fits_class(annotation: Any, kind: type, space: dict[str, Any]) -> bool | None:
     """Whether a parameter is for an object of this class; ``None``: it may be for anything."""
     if annotation is inspect.Parameter.empty:
         return None

@@ -1,8 +1,4 @@
-"""The stores beside the coordinator: of an iteration (``state.store``, ``ctx.store``), of the call.
-
-Both have what every store of this package has (:class:`~holdfast.inprocess.store.StoreMixin`), and
-no rank hosts them.
-"""
+"""The stores beside the coordinator: one for each iteration (``state.store``), one for the call."""
 
 from __future__ import annotations
 
@@ -20,12 +16,7 @@ from holdfast.inprocess.store import StoreMixin
 
 
 class CallStore(StoreMixin, EpochStore):
-    """A torch store, shared by all ranks for as long as the call lasts.
-
-    Args:
-        meeting: Where it is.
-        timeout_s: How long ranks wait for a key.
-    """
+    """A torch store, shared by all ranks for as long as the call lasts."""
 
     def __init__(self, meeting: Meeting, timeout_s: float) -> None:
         super().__init__(meeting.address, meeting.token, CALL_ROOM, timeout_s)
@@ -35,14 +26,9 @@ class IterationStore(StoreMixin, EpochStore):
     """A torch store, shared by the ranks of one iteration, empty at its beginning.
 
     Args:
-        meeting: Where it is.
-        iteration: Its number.
-        numbering: What this rank is called before the assignment of this iteration.
-        terminated: Places of that numbering whose ranks are gone.
+        numbering: This rank's number before the assignment of this iteration.
+        terminated: Places of that numbering whose ranks have gone.
         timeout_s: How long ranks wait for each other.
-        base_store: Of the call.
-
-    Attributes:
         base_store: Of the call.
     """
 
@@ -62,11 +48,7 @@ class IterationStore(StoreMixin, EpochStore):
         self._living = numbering.world - len(terminated)
 
     def gather(self, name: str, value: Any, timeout_s: float | None = None) -> list[Any]:
-        """Values of all living ranks; see :class:`holdfast.inprocess.rank_assignment.Gathers`.
-
-        Raises:
-            BarrierTimeout: Not all came in time.
-        """
+        """Values of all living ranks; see :class:`holdfast.inprocess.rank_assignment.Gathers`."""
         wait_s = self._timeout_of_barrier_s if timeout_s is None else timeout_s
         try:
             return self.collect(name, self._place, self._living, value, wait_s)

@@ -12,8 +12,7 @@ its own manner, so both generations can be mixed.
     rank_filter                     (ctx)                      (state)
 
 A parameter that is not annotated as ``FrozenState`` gets the :class:`State` itself, which has all
-that a FrozenState has. What takes any number of arguments (``*args``) gets all that there are. A
-plug-in without parameters is called without arguments.
+that a FrozenState has. A plug-in with ``*args`` gets all arguments; one without parameters, none.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import enum
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.base.pure.wording import count
 from holdfast.base.rank_log import rank_logger
@@ -31,13 +30,16 @@ from holdfast.inprocess.exception import RestartError
 from holdfast.inprocess.rank_assignment import RankAssignmentCtx
 from holdfast.inprocess.state import FIELDS, Mode, State
 
+if TYPE_CHECKING:
+    from holdfast.inprocess._arguments import WrapperArguments
+
 log = rank_logger(__name__)
 
 Plugin = Callable[..., Any]
 
 
 class Takes(enum.Enum):
-    """What a plug-in is called with."""
+    """The arguments of a plug-in."""
 
     NOTHING = "()"
     FROZEN = "(state)"
@@ -97,25 +99,20 @@ _GIVEN_AT_MOST = {
 }
 """Arguments that there are for a plug-in of each family."""
 _ALL_ARE_CALLED: dict[str, tuple[type[BaseException], ...]] = {
-    "abort": (BaseException,),  # in a thread of the wrapper's, where nobody presses Ctrl-C
+    "abort": (BaseException,),  # in a thread of the wrapper's: no Ctrl-C arrives there
     "finalize": (Exception,),
     "completion": (Exception,),
     "terminate": (Exception,),
 }
-"""Families whose plug-ins clean up: after one that raises this, the next one is called all the
-same. A health check that fails is the answer, and initialize has to be whole."""
+"""Families whose plug-ins clean up: after one that raises this, the next one is called, too. A
+health check that fails is the answer, and initialize has to be whole."""
 
 
 class StatePlugin:
-    """A plug-in that is called with what a rank is, and maybe with what its function raised.
+    """A plug-in that is called with the rank's state, and maybe with its function's exception.
 
-    Args:
-        family: The Wrapper's argument: ``initialize``, ``abort``, ``finalize``, ``health_check``,
-            ``completion`` or ``terminate``.
-        plugin: The plug-in, or a Compose of several.
-
-    Raises:
-        TypeError: It cannot be called so.
+    ``family`` is the Wrapper's argument; the plug-in may be a Compose of several. TypeError: one of
+    them cannot be called so.
     """
 
     def __init__(self, family: str, plugin: Plugin) -> None:
@@ -125,10 +122,8 @@ class StatePlugin:
     def __call__(self, state: State) -> None:
         """Call all; a :class:`State` that one gives back is adopted.
 
-        Raises:
-            BaseException: What the first plug-in that failed has raised. Of ``initialize`` and
-                ``health_check``, those after it are not called; of the others they are, and what
-                they raise as well is logged.
+        The first exception is raised. Of ``initialize`` and ``health_check``, plug-ins after it are
+        not called; of the others they are, and their exceptions are logged.
         """
         goes_on_after = _ALL_ARE_CALLED.get(self.family, ())
         first: BaseException | None = None
@@ -179,11 +174,7 @@ def _state_takes(family: str, leaf: Plugin) -> Takes:
 
 
 class AssignmentPlugin:
-    """RankAssignment and RankFilter, one pass: who is called what, and who works.
-
-    Raises:
-        TypeError: One of them cannot be called so.
-    """
+    """RankAssignment and RankFilter, in one pass; TypeError: one cannot be called so."""
 
     def __init__(self, rank_assignment: Plugin | None, rank_filter: Plugin | None = None) -> None:
         self.assignments = [
@@ -203,12 +194,11 @@ class AssignmentPlugin:
         Args:
             state: Of this rank.
             store: Of the coming iteration; has ``gather``, see :class:`.Gathers`.
-            terminated_ranks: Numbers, before this, of those who do not take part any more.
+            terminated_ranks: Numbers, before this, of ranks that are lost or have left.
 
         Raises:
             RankDiscarded: This rank has no place.
-            RestartError: The lost were not taken out, or the numbers cannot be.
-            BaseException: Whatever else a plug-in raises.
+            RestartError: Lost ranks were not taken out, or the numbers cannot be.
         """
         world_before = state.world_size
         state.mode_was_set = False
@@ -295,16 +285,13 @@ def _check_numbers(state: State) -> None:
 
 def _call(leaf: Plugin, given: tuple[Any, ...], *, one_of_many: bool) -> Any:
     result = leaf(*given)
-    if one_of_many:  # as Compose does; alone, nobody waits for a result
+    if one_of_many:  # as Compose does; alone, its result has no reader
         warn_if_none(leaf, given, result)
     return result
 
 
 def _adopt(state: State, result: object) -> None:
-    """Take over another mutable state; a frozen one, or anything else, says nothing new.
-
-    What a plug-in has put on it besides its fields comes along.
-    """
+    """Take over another mutable state, with attributes that a plug-in has added to it."""
     if isinstance(result, State) and result is not state:
         was_set = state.mode_was_set or result.mode_was_set
         state.copy_from(result)
@@ -312,3 +299,23 @@ def _adopt(state: State, result: object) -> None:
         for name, value in vars(result).items():
             if name not in (*FIELDS, "kept", "mode_was_set"):
                 setattr(state, name, value)
+
+
+class Plugins:
+    """The user's plug-ins, each to be called with a state, whatever its generation."""
+
+    def __init__(
+        self, a: WrapperArguments, restart_health_check: Callable[..., Any] | None
+    ) -> None:
+        self.initialize = _state_plugin("initialize", a.initialize)
+        self.health_check = _state_plugin("health_check", a.health_check)
+        self.restart_health_check = _state_plugin("health_check", restart_health_check)
+        self.abort = _state_plugin("abort", a.abort)
+        self.finalize = _state_plugin("finalize", a.finalize)
+        self.completion = _state_plugin("completion", a.completion)
+        self.terminate = _state_plugin("terminate", a.terminate)
+        self.assign = AssignmentPlugin(a.rank_assignment, a.rank_filter)
+
+
+def _state_plugin(family: str, plugin: Callable[..., Any] | None) -> Callable[[State], None]:
+    return StatePlugin(family, plugin) if plugin is not None else lambda _state: None

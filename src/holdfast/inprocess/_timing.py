@@ -17,12 +17,11 @@ def in_seconds(duration: dt.timedelta) -> float:
     return min(duration, _LONGEST).total_seconds()
 
 
-def run_within(timeout_s: float, what: str, function: Callable[[], object]) -> None:
+def run_within(timeout_s: float, task: str, function: Callable[[], object]) -> None:
     """Call ``function`` in a thread, which is left behind if it does not end within ``timeout_s``.
 
     Raises:
-        RestartTimeoutError: It did not end in time; names ``what``.
-        BaseException: Whatever it raised.
+        RestartTimeoutError: It did not end in time; names ``task``.
     """
-    late = RestartTimeoutError(f"{what} did not end within its timeout of {timeout_s:g} s")
-    call_within(timeout_s, function, late, f"holdfast {what}")
+    late = RestartTimeoutError(f"{task} did not end within its timeout of {timeout_s:g} s")
+    call_within(timeout_s, function, late, f"holdfast {task}")

@@ -1,4 +1,4 @@
-"""What frees ranks that wait for each other, on every rank, before its function is interrupted."""
+"""Plug-ins that free ranks from waiting for each other, before the function is interrupted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 LOGGER = rank_logger(__name__)
 _JOIN_S = 5.0
-"""For a process that was told to end, before it is killed; likely it ends at once."""
+"""For a process that got SIGTERM, before it is killed; likely it ends at once."""
 
 
 class Abort(abc.ABC):
@@ -29,7 +29,7 @@ class Abort(abc.ABC):
 
     @abc.abstractmethod
     def __call__(self, state: FrozenState) -> FrozenState:
-        """Free what is waited for; give back ``state``, which may be ``None``."""
+        """Free waiting threads; give back ``state``, which may be ``None``."""
 
 
 class AbortTorchDistributed(Abort):

@@ -1,4 +1,4 @@
-"""What interrupted an iteration, and who: records, and their texts."""
+"""Records of what interrupted an iteration on which rank, and their texts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import enum
 import re
 from dataclasses import dataclass
 
-from holdfast.inplace.pure.messages import Kind
+from holdfast.inplace.pure.job_calls import FaultKind
 
 __all__ = ["Interruption", "InterruptionRecord"]
 
-Interruption = enum.Enum("Interruption", {kind.name: kind.value for kind in Kind})  # type: ignore[misc]
-"""The kinds of interruption; the same names as the protocol's :class:`Kind`."""
+Interruption = enum.Enum("Interruption", {kind.name: kind.value for kind in FaultKind})  # type: ignore[misc]
+"""The kinds of interruption; the same names as the protocol's :class:`FaultKind`."""
 
 _TEXT = re.compile(
     r"InterruptionRecord\(rank=(\d+), interruption=<?Interruption\.(\w+)(?:: [^>]*>)?\)"
@@ -20,7 +20,7 @@ _TEXT = re.compile(
 
 @dataclass(frozen=True)
 class InterruptionRecord:
-    """One rank did, or had done to it, one thing."""
+    """One interruption of one rank."""
 
     rank: int
     interruption: Interruption

@@ -1,4 +1,4 @@
-"""What runs when the call has succeeded on all ranks."""
+"""Plug-ins that run when the call has succeeded on all ranks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Completion"]
 
 
 class Completion(abc.ABC):
-    """Base of what runs at the end; what it raises is logged, the result stays."""
+    """Base of plug-ins for the end; their exceptions are logged, the result stays."""
 
     @abc.abstractmethod
     def __call__(self, state: FrozenState) -> FrozenState:

@@ -34,7 +34,7 @@ def positional_capacity(function: Callable[..., Any]) -> tuple[int, float]:
 class Compose:
     """Call each instance with the result of the one after it: ``Compose(a, b)(x)`` is ``a(b(x))``.
 
-    A tuple is spread over the parameters of the next; what takes no parameters gets none. A
+    A tuple is spread over the parameters of the next; a callable without parameters gets none. A
     composition is an instance of the most derived class that all its instances share, and so
     passes where any of them would.
 
@@ -48,7 +48,7 @@ class Compose:
     instances: tuple[Callable[..., Any], ...]
 
     def __new__(cls, *instances: Callable[..., Any]) -> Compose:  # noqa: PYI034 - a class made for it
-        """An object of a class made for what the instances share."""
+        """An object of a class made for the bases that the instances share."""
         if not instances:
             raise TypeError("Compose needs at least one instance")
         for instance in instances:

@@ -4,7 +4,7 @@
 
     Exception
     └── RestartError                    a restart cannot be carried out on this rank
-        ├── HealthCheckError            this rank is not well, or its check failed
+        ├── HealthCheckError            this rank is unhealthy, or its check failed
         ├── InternalError               the wrapper is wrong, or a restart was swallowed
         ├── TimeoutError                a finalizer or a health check took too long
         ├── BarrierError

@@ -1,4 +1,4 @@
-"""What runs after the function was left, before it is called again: free what it held."""
+"""Plug-ins that run after the function was left, before it is called again: free its resources."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["Finalize", "ThreadedFinalize"]
 
 
 class Finalize(abc.ABC):
-    """Base of what runs after a fault, on every rank; where it raises, the rank leaves."""
+    """Base of plug-ins that run after a fault, on every rank; where one raises, the rank leaves."""
 
     @abc.abstractmethod
     def __call__(self, state: FrozenState) -> FrozenState:
-        """Clean up; what the function raised on this rank is ``state.fn_exception``."""
+        """Clean up; the exception of the function on this rank is ``state.fn_exception``."""
 
 
 class ThreadedFinalize(Finalize):

@@ -1,6 +1,6 @@
 """Is this rank fit to take part? Asked before the function is called, and again after each fault.
 
-What cannot be determined is healthy: no check here needs CUDA, NVML or a network card.
+A check that cannot be made passes: none here needs CUDA, NVML or a network card.
 """
 
 from __future__ import annotations
@@ -116,9 +116,9 @@ class FaultCounter(_Check):
             return
         self.faults += 1
         if self.max_rank_faults is not None and self.faults > self.max_rank_faults:
-            who = "this rank" if state is None else f"rank {state.rank}"
+            name = "this rank" if state is None else f"rank {state.rank}"
             raise FaultCounterExceeded(
-                f"{who} has failed {count(self.faults, 'time')}, "
+                f"{name} has failed {count(self.faults, 'time')}, "
                 f"max_rank_faults={self.max_rank_faults}; "
                 f"the last time by {exception!r}"
             )
@@ -126,7 +126,7 @@ class FaultCounter(_Check):
 
 # ---------------------------------------------------------------- hardware
 def _probe(name: str, device_index: int | None) -> Any:
-    """What ``holdfast.health`` finds; ``None``: nothing wrong, or it cannot tell."""
+    """A finding of ``holdfast.health``; ``None``: nothing wrong, or it cannot tell."""
     try:
         probe = getattr(import_module("holdfast.health"), name)
     except (ImportError, AttributeError):
@@ -156,7 +156,7 @@ class ChainedGPUHealthCheck(_DeviceCheck):
 
 
 class ChainedNVLHealthCheck(_DeviceCheck):
-    """Looks at the NVLinks of the GPU, and says in the log what it finds; never fails.
+    """Looks at the NVLinks of the GPU, and logs a problem; never fails.
 
     Args:
         device_index: Of the GPU; ``None``: all of this node.
@@ -200,7 +200,7 @@ class ChainedNicHealthCheck(_DeviceCheck):
 def restart_health_check(
     health_check: Callable[..., Any] | None, local_rank: str | None
 ) -> Callable[..., Any] | None:
-    """What is checked after a fault: the network card, NVLink, the GPU, then the user's checks.
+    """The checks after a fault: the network card, NVLink, the GPU, then the user's.
 
     Args:
         health_check: The user's; a Compose is taken apart.

@@ -1,4 +1,4 @@
-"""What runs before the function, in each iteration."""
+"""Plug-ins that run before the function, in each iteration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Initialize", "RetryController"]
 
 
 class Initialize(abc.ABC):
-    """Base of what runs before the function; what it raises counts as a fault of the function."""
+    """Base of plug-ins that run before the function; one that raises is a fault of the function."""
 
     @abc.abstractmethod
     def __call__(self, state: FrozenState) -> FrozenState:
@@ -20,7 +20,7 @@ class Initialize(abc.ABC):
 
 
 class RetryController(Initialize):
-    """Ends the job where going on makes no sense; the same on all ranks, so all leave.
+    """Ends the job where too few ranks are left, or too many restarts were made, on all ranks.
 
     Args:
         max_iterations: How many times the function is called at most; ``None``: no limit.

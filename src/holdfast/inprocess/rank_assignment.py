@@ -1,11 +1,10 @@
-"""Who is called what, and who works, after ranks were lost: a function that every rank computes.
+"""New numbers for ranks, and which of them are active, after ranks were lost.
 
-An assignment takes a :class:`RankAssignmentCtx` and gives it back, changed: ``state.rank`` and
-``state.world_size`` without gaps, ``state.mode``, ``state.active_rank`` and
-``state.active_world_size`` where it decides who works, ``terminated_ranks`` empty. Assignments of
-the first generation take and give ``(state, terminated_ranks)``; all of these here do both.
-
-``Compose(last, ..., first)`` makes one of several. The arithmetic is in ``inplace/pure``.
+Every rank computes them. An assignment takes a :class:`RankAssignmentCtx` and gives it back,
+changed: ``state.rank`` and ``state.world_size`` without gaps; ``state.mode``, ``state.active_rank``
+and ``state.active_world_size`` where it makes ranks active or inactive; ``terminated_ranks`` empty.
+Assignments of the first generation take and give ``(state, terminated_ranks)``; all of these here
+do both. ``Compose(last, ..., first)`` makes one of several.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, overload, runtime_checkable
 
-from holdfast.inplace.pure import renumber
+from holdfast.inplace.pure import rank_tree
 from holdfast.inplace.pure.rank_tree import NO_FLAG, LayerFlag, LayerRule, RankTree, TreeError, grow
 from holdfast.inprocess._timing import in_seconds
 from holdfast.inprocess.compose import positional_capacity
@@ -50,12 +49,12 @@ class RankDiscarded(RestartError):  # noqa: N818 - the name is public API
 
 @dataclass
 class RankAssignmentCtx:
-    """What an assignment works on.
+    """The input of an assignment, which changes it.
 
     Attributes:
-        state: Of this rank; to be changed.
+        state: Of this rank.
         store: Of this iteration; its ``gather`` shows ranks each other's values.
-        terminated_ranks: Numbers, before the assignment, of those who do not take part any more.
+        terminated_ranks: Numbers, before the assignment, of ranks that are lost or have left.
     """
 
     state: State
@@ -63,7 +62,7 @@ class RankAssignmentCtx:
     terminated_ranks: set[int]
     _gathered: int = field(default=0, init=False, repr=False, compare=False)
 
-    def gather(self, who: str, value: Any, timeout_s: float | None = None) -> list[Any]:
+    def gather(self, name: str, value: Any, timeout_s: float | None = None) -> list[Any]:
         """Values of all living ranks; the n-th call of a rank meets the n-th of the others.
 
         Over a store without ``gather``, such as ``inprocess.store.FileStore``, ranks that leave
@@ -75,24 +74,35 @@ class RankAssignmentCtx:
             TypeError: JSON cannot carry the value.
         """
         self._gathered += 1
-        name = f"{who}/{self._gathered}"
+        name = f"{name}/{self._gathered}"
         if hasattr(self.store, "exchange") and not hasattr(self.store, "gather"):
             return self._exchange(name, value, timeout_s)
-        return _gather(self.store, name, value, timeout_s)
+        if not isinstance(self.store, Gathers):
+            raise RestartError(
+                f"{name} needs to know of all ranks, and {self.store!r} has no gather(name, value, "
+                "timeout_s): the Wrapper gives its assignments a store that has"
+            )
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"{name}: ranks exchange keys as JSON, which cannot carry this: {error}"
+            ) from None
+        return self.store.gather(name, value, timeout_s)
 
     def _exchange(self, name: str, value: Any, timeout_s: float | None) -> list[Any]:
-        """Over a store that does not know who lives, and may be as old as the job."""
+        """Over a store that does not know which ranks live, and may be as old as the job."""
         state, store, lost = self.state, self.store, self.terminated_ranks
         living = [rank for rank in range(state.world_size) if rank not in lost]
         if state.rank in lost:
-            return []  # nobody waits for it
-        # Exchanges of the same ranks are told apart by who has come so far: all of one come before
-        # any of the next. States say nothing of that: they may be new ones for each call.
-        who = f"holdfast/{name}/{state.world_size}-{'.'.join(map(str, sorted(lost)))}"
-        turn = (store.add(f"{who}/arrived", 1) - 1) // len(living)
+            return []  # no rank waits for it
+        # Exchanges of the same ranks are distinguished by how many ranks have come so far: all of
+        # one come before any of the next. States cannot count: they may be new ones for each call.
+        prefix = f"holdfast/{name}/{state.world_size}-{'.'.join(map(str, sorted(lost)))}"
+        turn = (store.add(f"{prefix}/arrived", 1) - 1) // len(living)
         wait = {} if timeout_s is None else {"timeout": dt.timedelta(seconds=timeout_s)}
         found: list[Any] = store.exchange(
-            f"{who}/{turn}", state.rank, len(living), value, ranks=living, **wait
+            f"{prefix}/{turn}", state.rank, len(living), value, ranks=living, **wait
         )
         return found
 
@@ -148,7 +158,7 @@ class ShiftRanks(_Assignment):
     """Every rank moves down past the lost ones: order is kept."""
 
     def _assign(self, ctx: RankAssignmentCtx) -> None:
-        _renumber(ctx, renumber.shifted(ctx.state.rank, ctx.terminated_ranks))
+        _renumber(ctx, rank_tree.shifted(ctx.state.rank, ctx.terminated_ranks))
 
 
 class FillGaps(_Assignment):
@@ -156,11 +166,11 @@ class FillGaps(_Assignment):
 
     def _assign(self, ctx: RankAssignmentCtx) -> None:
         state = ctx.state
-        _renumber(ctx, renumber.gaps_filled(state.rank, state.world_size, ctx.terminated_ranks))
+        _renumber(ctx, rank_tree.gaps_filled(state.rank, state.world_size, ctx.terminated_ranks))
 
 
 def _key_of(key_or_fn: Any, state: State) -> Any:
-    """A key, or what the function makes of ``state``, of ``(rank, world_size)``, or of nothing."""
+    """A key, or the function's result, given ``state``, ``(rank, world_size)``, or nothing."""
     if not callable(key_or_fn):
         return key_or_fn
     needed, most = positional_capacity(key_or_fn)
@@ -198,7 +208,7 @@ class FilterCountGroupedByKey(_Assignment):
         shown = (ctx.state.rank, _key_of(self.key_or_fn, ctx.state))
         gathered = ctx.gather(type(self).__name__, shown, in_seconds(self.timeout))
         keys = [(rank, _as_key(key)) for rank, key in gathered]
-        ctx.terminated_ranks |= renumber.members_of_failing_groups(
+        ctx.terminated_ranks |= rank_tree.members_of_failing_groups(
             keys, ctx.terminated_ranks, self.condition
         )
 
@@ -207,11 +217,11 @@ FilterGroupedByKey = FilterCountGroupedByKey
 
 
 class RankFilter(RankAssignment):
-    """Base of assignments that only decide who works; may take ``state`` instead of ``ctx``."""
+    """Base of assignments that only make ranks inactive; may take ``state`` instead of ``ctx``."""
 
 
 class _Filter(_Assignment, RankFilter):
-    """Ranks below some size work; sizes start from the present active world size."""
+    """Ranks below some size are active; sizes start from the present active world size."""
 
     def _assign(self, ctx: RankAssignmentCtx) -> None:
         state = ctx.state
@@ -225,18 +235,18 @@ class _Filter(_Assignment, RankFilter):
 
     @abc.abstractmethod
     def _size(self, size: int) -> int:
-        """How many of ``size`` work."""
+        """How many of ``size`` are active."""
 
 
 class ActivateAllRanks(_Assignment, RankFilter):
-    """Every rank works."""
+    """Every rank is active."""
 
     def _assign(self, ctx: RankAssignmentCtx) -> None:
         ctx.state.activate_all_ranks()
 
 
 class MaxActiveWorldSize(_Filter):
-    """At most so many ranks work; the others stand by.
+    """At most so many ranks are active.
 
     Once smaller, the active world does not grow again, unless :class:`ActivateAllRanks` runs first.
 
@@ -250,18 +260,18 @@ class MaxActiveWorldSize(_Filter):
         self.max_active_world_size = max_active_world_size
 
     def _size(self, size: int) -> int:
-        return renumber.at_most(size, self.max_active_world_size)
+        return rank_tree.at_most(size, self.max_active_world_size)
 
 
 class ActiveWorldSizeDivisibleBy(_Filter):
-    """As many ranks work as are divisible by ``divisor``; the others stand by."""
+    """The largest number of ranks that ``divisor`` divides is active."""
 
     def __init__(self, divisor: int = 1) -> None:
         _need_whole("divisor", divisor, 1)
         self.divisor = divisor
 
     def _size(self, size: int) -> int:
-        return renumber.multiple_of(size, self.divisor)
+        return rank_tree.multiple_of(size, self.divisor)
 
 
 WorldSizeDivisibleBy = ActiveWorldSizeDivisibleBy
@@ -280,7 +290,7 @@ class Layer:
 
     Attributes:
         min_ranks: A group with fewer living ranks is given up, with all its ranks.
-        max_ranks: At most so many ranks of a group work at the start; ``None``: all.
+        max_ranks: At most so many ranks of a group are active at the start; ``None``: all.
         key_or_fn: This rank's group in this layer, or a function of ``state`` that returns it;
             anything that JSON can carry.
         flag: ``LayerFlag.RESERVE``, ``LayerFlag.BACKFILL``, both, or ``None``.
@@ -309,13 +319,13 @@ _LAYERS_ATTRIBUTES = tuple(part.name for part in fields(Layer))
 class Tree(_Assignment):
     """Replace lost ranks by others of the same node, or rack; see ``inplace/pure/rank_tree.py``.
 
-    Ranks exchange their keys once per call of the wrapped function, and compute everything else by
-    themselves. Decides numbers and who works; cannot be composed with other assignments.
+    Ranks exchange their keys once per call of the wrapped function, and compute the rest by
+    themselves. Decides numbers and active ranks; cannot be composed with other assignments.
 
     Args:
         layers: The first is the root, and all ranks have one key there.
-        world_size_filter: Number of active ranks to a number that is not larger, from which on they
-            stand by.
+        world_size_filter: Number of active ranks to a number that is not larger: ranks from that
+            one on are inactive.
 
     Raises:
         TypeError: A layer has not the attributes of a :class:`Layer`.
@@ -346,7 +356,7 @@ class Tree(_Assignment):
         else:
             tree, names = self._first_tree(ctx)
         name = names[state.rank]
-        # The dead that the tree gave up with their groups belong to the dead that are told of.
+        # Ranks that the tree gave up with their groups count as lost.
         ctx.terminated_ranks = {rank for rank, new in enumerate(names) if new is None}
         _renumber(ctx, name)
         assert name is not None
@@ -395,7 +405,7 @@ class Tree(_Assignment):
         return tree.with_active_world_size(size)
 
 
-# ---------------------------------------------------------------- what ranks show each other
+# ---------------------------------------------------------------- exchanging values
 @runtime_checkable
 class Gathers(Protocol):
     """A store that lets ranks show each other a value: the ``store`` of a rank assignment."""
@@ -414,27 +424,6 @@ class Gathers(Protocol):
         Raises:
             BarrierTimeout: Not all came in time.
         """
-
-
-def _gather(store: object, name: str, value: Any, timeout_s: float | None) -> list[Any]:
-    """Values of all living ranks.
-
-    Raises:
-        RestartError: The store cannot gather.
-        TypeError: JSON cannot carry the value.
-    """
-    if not isinstance(store, Gathers):
-        raise RestartError(
-            f"{name} needs to know of all ranks, and {store!r} has no gather(name, value, "
-            "timeout_s): the Wrapper gives its assignments a store that has"
-        )
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"{name}: ranks exchange keys as JSON, which cannot carry this: {error}"
-        ) from None
-    return store.gather(name, value, timeout_s)
 
 
 def _as_key(value: Any) -> str:

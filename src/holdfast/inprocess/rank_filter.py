@@ -1,4 +1,4 @@
-"""Who works: the first generation's home of the filters of ``rank_assignment``."""
+"""Filters of ``rank_assignment``, which make ranks inactive, by the first generation's names."""
 
 from holdfast.inprocess.rank_assignment import (
     ActivateAllRanks,

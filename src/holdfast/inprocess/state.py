@@ -1,7 +1,7 @@
-"""What a rank is, in this iteration: its numbers, whether it works, and what went wrong before.
+"""The state of a rank in this iteration: its numbers, its mode, and the exception before.
 
-:class:`State` has the fields of both generations of the interface, and can be changed by rank
-assignments. :class:`FrozenState` is what other plug-ins see.
+Rank assignments change :class:`State`, which has the fields of both generations of the interface.
+Other plug-ins see a :class:`FrozenState`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 
 class Mode(enum.Enum):
-    """What a rank is doing; ``Status`` is the same."""
+    """The mode of a rank; ``Status`` is the same."""
 
     INITIALIZED = "initialized"
     """It has no part yet."""
     ACTIVE = "active"
     """It calls the function."""
     INACTIVE = "inactive"
-    """It stands by, until others complete or are lost."""
+    """It waits, until others complete or are lost."""
     TERMINATED = "terminated"
     """It is out of the job."""
     ABORTING = "aborting"
@@ -49,8 +49,8 @@ class FrozenState:
         initial_rank: Number at the start of the job; ``rank`` unless given.
         initial_world_size: Number of ranks at the start of the job; ``world_size`` unless given.
         iteration: How many times the function was called before.
-        mode: What the rank is doing.
-        fn_exception: What the function raised on *this* rank, while that is being handled.
+        mode: Whether it is active, inactive, aborting ...
+        fn_exception: Exception of the function on *this* rank, while it is being handled.
         store: The store of this iteration, where there is one.
     """
 
@@ -83,7 +83,7 @@ FIELDS = tuple(part.name for part in dataclasses.fields(FrozenState))
 
 @dataclass
 class State:
-    """What :class:`FrozenState` has, open to change.
+    """The fields of :class:`FrozenState`, open to change.
 
     Without arguments, ``rank`` and ``world_size`` come from the environment, as by
     :meth:`from_env`. Initial numbers default to the present ones.
@@ -105,8 +105,8 @@ class State:
     kept: Mapping[object, object] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """What assignments keep from one iteration to the next, by plug-in. Replaced, never changed:
-    who goes back to an earlier state has what was kept then."""
+    """Values that assignments keep from one iteration to the next, by plug-in. Replaced, never
+    changed: an earlier state still has its own."""
     mode_was_set: bool = field(default=False, init=False, repr=False, compare=False)
     """``mode`` was assigned since this was last made False."""
 
@@ -145,7 +145,7 @@ class State:
         return cls()
 
     def freeze(self) -> FrozenState:
-        """A picture of what is now."""
+        """A frozen copy."""
         return FrozenState(**{name: getattr(self, name) for name in FIELDS})
 
     def copy(self) -> State:
@@ -165,7 +165,7 @@ class State:
         return self
 
     def advance(self) -> None:
-        """To the next iteration; what the function raised is over."""
+        """To the next iteration; the exception of the function is dropped."""
         self.iteration += 1
         self.fn_exception = None
 
@@ -187,10 +187,9 @@ class State:
         self.rank, self.world_size = rank, world_size
 
     def set_distributed_vars(self) -> None:
-        """Export ``RANK`` and ``WORLD_SIZE``: what the function is to see.
+        """Export ``RANK`` and ``WORLD_SIZE`` for the function.
 
-        That is the active rank and the active world size. A rank that stands by has no active rank;
-        it keeps its own.
+        The active rank and the active world size; an inactive rank keeps its own number.
         """
         rank = self.rank if self.active_rank is None else self.active_rank
         size = self.world_size if self.active_world_size is None else self.active_world_size

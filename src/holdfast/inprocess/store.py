@@ -6,13 +6,12 @@ A store of one's own is a torch store with :class:`StoreMixin` among its bases::
 
     Wrapper(store_factory=RedisStore, store_kwargs={...})
 
-It has to work until all ranks have met; from then on ranks meet in a store beside the coordinator
-(``iteration_store.py``), so that the loss of this one's host does no harm.
+It has to work until all ranks have met; from then on ranks meet in a store beside the coordinator,
+so that the loss of this one's host does no harm.
 
-What :class:`StoreMixin` adds is for plug-ins and programs. The wrapper itself uses ``add``,
-``set``, ``get`` and ``wait`` to meet, and the keys of a ``FilterCountGroupedByKey`` or a ``Tree``
-go through :meth:`StoreMixin.exchange` where the store has no ``gather``; faults, deaths, heartbeats
-and the end of an iteration are told from guard to guard, and written in no store.
+:class:`StoreMixin`'s methods are for plug-ins and programs. The wrapper uses ``add``, ``set``,
+``get`` and ``wait`` to meet, and an assignment :meth:`StoreMixin.exchange` where the store has no
+``gather``. Faults, deaths, heartbeats and the end of an iteration are written in no store.
 """
 
 from __future__ import annotations
@@ -48,14 +47,14 @@ _WAIT = dt.timedelta(seconds=300)
 _NOW = dt.timedelta(0)
 _HERE, _ANY_PORT = "127.0.0.1", "0"
 _MARGIN_S = 5.0
-"""So much later than it should an operation of torch may end."""
+"""An operation of torch may end so much later than its timeout."""
 
 
 class StoreMixin:
-    """What is added to a torch store, with its ``add``, ``set``, ``get``, ``check`` and ``wait``.
+    """Methods for a torch store, on its ``add``, ``set``, ``get``, ``check`` and ``wait``.
 
-    None of these names is one of torch's (``Store.barrier`` is another thing), so it does not
-    matter whether this class is named before the torch store or after it.
+    None of these names is one of torch's, so this class may be named before the torch store or
+    after it.
     """
 
     @property
@@ -72,20 +71,13 @@ class StoreMixin:
             name: Of the barrier, used once.
             n_ranks: How many have to arrive.
             timeout: How long to wait for the others; zero: arrive, and do not wait.
-            n_arrivals: How many arrive with this call: others may be stood in for.
+            n_arrivals: How many arrive with this call: one may arrive for others.
 
         Raises:
             BarrierOverflow: More than ``n_ranks`` arrived.
             BarrierTimeout: Fewer did, within ``timeout``.
         """
-        store: Any = self
-        arrived = store.add(f"{name}/arrived", n_arrivals)
-        if arrived > n_ranks:
-            raise BarrierOverflow(
-                f"barrier {name!r}: {count(arrived, 'rank')} came, it is for {n_ranks}"
-            )
-        if arrived == n_ranks:
-            store.set(f"{name}/complete", "1")
+        self._arrive(name, n_arrivals, n_ranks)
         self._await_complete(name, n_ranks, timeout)
 
     def meet_again(
@@ -95,8 +87,7 @@ class StoreMixin:
 
         Args:
             name: Of the barrier, used once.
-            ranks: Who arrives with this call: oneself, and those who are stood in for. One or
-                several.
+            ranks: The ranks that arrive with this call, one or several: this one, and others.
             n_ranks: How many different ones have to arrive.
             timeout: How long to wait for the others; zero: arrive, and do not wait.
 
@@ -107,14 +98,18 @@ class StoreMixin:
         store: Any = self
         for rank in _several(ranks):
             if store.add(f"{name}/rank/{rank}", 1) == 1:
-                arrived = store.add(f"{name}/arrived", 1)
-                if arrived > n_ranks:
-                    raise BarrierOverflow(
-                        f"barrier {name!r}: {count(arrived, 'rank')} came, it is for {n_ranks}"
-                    )
-                if arrived == n_ranks:
-                    store.set(f"{name}/complete", "1")
+                self._arrive(name, 1, n_ranks)
         self._await_complete(name, n_ranks, timeout)
+
+    def _arrive(self, name: str, n_arrivals: int, n_ranks: int) -> None:
+        store: Any = self
+        arrived = store.add(f"{name}/arrived", n_arrivals)
+        if arrived > n_ranks:
+            raise BarrierOverflow(
+                f"barrier {name!r}: {count(arrived, 'rank')} came, it is for {n_ranks}"
+            )
+        if arrived == n_ranks:
+            store.set(f"{name}/complete", "1")
 
     def _await_complete(self, name: str, n_ranks: int, timeout: dt.timedelta) -> None:
         if timeout <= _NOW:
@@ -139,7 +134,7 @@ class StoreMixin:
         *,
         ranks: Iterable[int] | None = None,
     ) -> list[Any]:
-        """Values of all who take part, in the order of their ranks; the same list on each.
+        """Values of all ranks that take part, in their order; the same list on each.
 
         Args:
             name: Of the exchange, used once.
@@ -147,7 +142,7 @@ class StoreMixin:
             n_ranks: How many take part.
             value: Anything that JSON can carry.
             timeout: How long to wait for the others.
-            ranks: Who takes part; default 0 to ``n_ranks - 1``.
+            ranks: The ranks that take part; default 0 to ``n_ranks - 1``.
 
         Raises:
             BarrierTimeout: Not all came within ``timeout``.
@@ -191,7 +186,7 @@ class StoreMixin:
         """:meth:`meet_again` by this name, once per store: at the end of a call."""
         self.meet_again("holdfast/barrier/termination", ranks, n_ranks, timeout)
 
-    # ------------------------------------------------------------ what ranks tell each other
+    # ------------------------------------------------------------ heartbeats and records
 
     def send_heartbeat(self, rank: int) -> None:
         """``rank`` is alive now, by this host's wall clock."""
@@ -211,9 +206,9 @@ class StoreMixin:
     def record_interrupted(
         self, records: InterruptionRecord | Iterable[InterruptionRecord]
     ) -> None:
-        """Add to the list of what interrupted this iteration. It interrupts no rank; raise for it.
+        """Add to the records of this iteration. It interrupts no rank; raise for it.
 
-        What comes after :meth:`lock_interruption_records` is not in the list.
+        Records made after :meth:`lock_interruption_records` do not count.
 
         Args:
             records: Several, or one.
@@ -222,7 +217,7 @@ class StoreMixin:
         self._append("interrupted", map(str, several))
 
     def lock_interruption_records(self) -> None:
-        """From now on the list is as it is, on all ranks."""
+        """Close the list, on all ranks."""
         store: Any = self
         if store.add("holdfast/interrupted/locks", 1) == 1:
             store.set("holdfast/interrupted/locked", str(self._length("interrupted")))
@@ -249,7 +244,7 @@ class StoreMixin:
         store.wait(["holdfast/interrupted/1"], timeout)
 
     def record_terminated_ranks(self, ranks: int | Iterable[int]) -> None:
-        """These do not take part any more; several ranks, or one."""
+        """These ranks have left or are lost; several, or one."""
         self._append("terminated", map(str, _several(ranks)))
 
     def get_terminated_ranks(self) -> set[int]:
@@ -267,17 +262,17 @@ class StoreMixin:
         return bool(store.check(["holdfast/completed"]))
 
     def set_initial_rank(self, rank: int, initial_rank: int) -> None:
-        """Who is ``rank`` now was born as ``initial_rank``."""
+        """``rank`` was ``initial_rank`` at the start of the job."""
         store: Any = self
         store.set(f"holdfast/initial_rank/{rank}", str(initial_rank))
 
     def get_initial_rank(self, rank: int) -> int:
-        """As what ``rank`` was born; waits until it has said so."""
+        """The number of ``rank`` at the start of the job; waits until it is set."""
         store: Any = self
         return int(store.get(f"holdfast/initial_rank/{rank}"))
 
     def get_initial_ranks(self, ranks: Sequence[int]) -> list[int]:
-        """As what each of ``ranks`` was born."""
+        """The number of each of ``ranks`` at the start of the job."""
         return [self.get_initial_rank(rank) for rank in ranks]
 
     # ------------------------------------------------------------ lists that only grow
@@ -293,7 +288,7 @@ class StoreMixin:
         return int(store.add(f"holdfast/{name}/length", 0))
 
     def _listed(self, name: str, length: int) -> list[str]:
-        """Waits for one whose number is taken and whose text is about to come."""
+        """Waits for a text whose number is taken already."""
         store: Any = self
         return [store.get(f"holdfast/{name}/{number}").decode() for number in range(1, length + 1)]
 
@@ -303,7 +298,7 @@ def _several(ranks: int | Iterable[int]) -> Iterable[int]:
 
 
 class TCPStore(StoreMixin, torch_private.TCPStore):
-    """torch's TCPStore, hosted by rank 0, addressed by the environment where nothing is said.
+    """torch's TCPStore, hosted by rank 0; its address is the environment's by default.
 
     Where a store listens on the port already, rank 0 is a client like the others: of the store
     of ``torchrun``'s agent, which listens on ``MASTER_PORT`` (``TORCHELASTIC_USE_AGENT_STORE``), or
@@ -322,7 +317,7 @@ class TCPStore(StoreMixin, torch_private.TCPStore):
 
     Raises:
         BarrierTimeout: The program that listens on the port does not answer as a store.
-        KeyError: The environment lacks what is not said.
+        KeyError: The environment lacks a value that is not given.
         torch.distributed.DistNetworkError: No process listens on the port within ``timeout``.
     """
 
@@ -387,7 +382,7 @@ class TCPStore(StoreMixin, torch_private.TCPStore):
 
 
 def _from_env(name: str, world_size: int, of_one: str) -> str:
-    """What the environment says; ``of_one``: what a world of one rank needs not to be told."""
+    """The environment's value, or ``of_one``, the default for a world of one rank."""
     if name in os.environ:
         return os.environ[name]
     if world_size == 1:

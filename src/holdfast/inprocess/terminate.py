@@ -1,4 +1,4 @@
-"""What runs on a rank that leaves for good, before its exception reaches the caller."""
+"""Plug-ins that run on a rank that leaves for good, before its exception reaches the caller."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["Terminate"]
 
 
 class Terminate(abc.ABC):
-    """Base of what runs on a rank that leaves."""
+    """Base of plug-ins that run on a rank that leaves."""
 
     @abc.abstractmethod
     def __call__(self, state: FrozenState) -> FrozenState:
-        """Say goodbye."""
+        """Clean up before the rank leaves."""

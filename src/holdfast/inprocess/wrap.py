@@ -6,97 +6,250 @@
     def train(call: holdfast.inprocess.CallWrapper):
         torch.distributed.init_process_group("gloo")
         ...
-
-The main thread's half of a restart is here, in the order that plug-ins may rely on::
-
-    assignment → RANK, WORLD_SIZE → initialize → health_check → function ─┬─► all done → completion
-        ▲                                                                 │ any rank's fault
-        └── all ready ◄── garbage ◄── health_check ◄── finalize ◄── abort ┘ (in the watcher thread)
-
-What happens between ranks is decided in ``inplace/pure``, and carried out by ``session.py`` and
-the node's guard.
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
+import datetime as dt  # noqa: F401 - a type of __init__, which typing.get_type_hints finds here
 import functools
-import gc
 import inspect
-import logging
 import os
-import threading
-import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast, overload
 
 from holdfast.base.clock import monotonic
-from holdfast.base.own_descriptor import out_of_the_way
-from holdfast.base.processes import system_calls
-from holdfast.base.processes.proc import what_is_missing
-from holdfast.base.pure.codec import MAX_TEXT
-from holdfast.base.pure.never import assert_never
-from holdfast.base.pure.rank_sets import text_of
-from holdfast.base.pure.wording import count
-from holdfast.base.rank_log import rank_logger
-from holdfast.evidence.dump_signal import register_stack_dump
 from holdfast.inplace.atomic import Atomic
-from holdfast.inplace.bootstrap import Meeting, meet, only_rank_without_environment, reached_at
-from holdfast.inplace.cuda import context_problem
-from holdfast.inplace.interrupt import InterruptError, MainThreadInterrupt
-from holdfast.inplace.pure import rank as machine
-from holdfast.inplace.pure.messages import Attach, Cause, Commit, Numbering, Standing
-from holdfast.inplace.pure.start_faults import wait_s
-from holdfast.inplace.session import Session
-from holdfast.inprocess._inject import injection
-from holdfast.inprocess._timing import in_seconds
-from holdfast.inprocess._wrapper import Plugins, Wrapper
-from holdfast.inprocess.abort import AbortTorchDistributed
-from holdfast.inprocess.exception import (
-    BarrierTimeout,
-    HealthCheckError,
-    InternalError,
-    RankShouldRestart,
-    RestartError,
+from holdfast.inprocess._arguments import (
+    NAMES,
+    PLUGINS,
+    WrapperArguments,
+    unknown_argument,
 )
-from holdfast.inprocess.rank_assignment import RankDiscarded
-from holdfast.inprocess.state import Mode, State
-from holdfast.inprocess.store import TCPStore
-from holdfast.net.address import interface_of
-from holdfast.page.progress_page import ProgressPage, make_progress_page
-from holdfast.page.pure import progress as layout
+from holdfast.inprocess._call import RestartableCall
+from holdfast.inprocess._inject import injection
+from holdfast.inprocess.abort import Abort, AbortTorchDistributed
+from holdfast.inprocess.completion import Completion  # noqa: F401 - a type of __init__
+from holdfast.inprocess.compose import Compose, positional_capacity
+from holdfast.inprocess.exception import InternalError
+from holdfast.inprocess.finalize import Finalize  # noqa: F401 - a type of __init__
+from holdfast.inprocess.health_check import HealthCheck, restart_health_check  # noqa: F401 - a type of __init__
+from holdfast.inprocess.initialize import Initialize  # noqa: F401 - a type of __init__
+from holdfast.inprocess.rank_assignment import (
+    ActivateAllRanks,
+    RankAssignment,
+    RankFilter,  # noqa: F401 - a type of __init__
+    ShiftRanks,
+)
+from holdfast.inprocess.state import State
+from holdfast.inprocess.store import StoreMixin, TCPStore
+from holdfast.inprocess.terminate import Terminate  # noqa: F401 - a type of __init__
+from holdfast.page.pure import page as layout
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["CallWrapper", "Wrapper"]
 
-log = rank_logger(__name__)
-
+_P = ParamSpec("_P")
 _Result = TypeVar("_Result")
 
-_LAST_WORDS_S = 10.0
-"""How long a rank that leaves waits for its collectives to be aborted, at most."""
-_JOIN_BARRIERS = 2.0
-"""Times barrier_timeout: the wait for rank 0 in the store, then the guard's for all ranks."""
-_REAP_S = 10.0
-"""How long the end of a call waits for process groups of before the last restart to be destroyed:
-mostly they are; gloo takes 10 ms."""
-_FREED_S = 1.0
-"""After so long, a main thread that waits in a collective has not been freed by abort plug-ins."""
-_GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
-_GENERATES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+class _NotACallWrapper:
+    """Only a parameter of type ``Any`` or ``object`` takes one."""
 
 
-class CallWrapper:
+_TakesAnything = TypeVar(
+    "_TakesAnything", bound="Callable[Concatenate[_NotACallWrapper, ...], Any]"
+)
+"""A function whose first parameter takes a CallWrapper, but not because it asks for one."""
+
+
+class _InWords:
+    """A default, as ``help()`` shows it, for an object that each Wrapper makes for itself."""
+
+    def __init__(self, words: str) -> None:
+        self._words = words
+
+    def __repr__(self) -> str:
+        return self._words
+
+
+_ABORT: Any = _InWords("AbortTorchDistributed()")
+_RANK_ASSIGNMENT: Any = _InWords("Compose(ActivateAllRanks(), ShiftRanks())")
+
+
+class _SignatureOfInit:
+    """What ``inspect`` and ``help()`` show of a class: not the parameters of ``__new__``."""
+
+    def __get__(self, instance: object, owner: type[Any]) -> inspect.Signature:
+        if instance is not None:
+            raise AttributeError("__signature__ is the class's")
+        _self, *parameters = inspect.signature(owner.__init__).parameters.values()
+        return inspect.Signature(parameters)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Wrapper(WrapperArguments):
+    """A decorator that makes a function restartable in place: ``@Wrapper(...)``, or ``@Wrapper``.
+
+    Keyword arguments only; durations are ``datetime.timedelta``. Arguments are attributes of the
+    same names. A value that is assigned to one counts from the next call of a function on, and is
+    checked there.
+
+    Args:
+        store_factory: Class of the store in which ranks find each other at the beginning; derived
+            from ``StoreMixin``. Default ``inprocess.store.TCPStore``.
+        store_kwargs: Its arguments.
+        initialize: Called before each call of the function.
+        abort: Frees ranks that wait in collectives. Default ``AbortTorchDistributed()``. ``None``:
+            nothing of torch is touched; a rank that waits for others stays until its own timeout or
+            ``hard_timeout``, and process groups stay until the function destroys them.
+        finalize: Called after a fault, when the function has been left.
+        health_check: Called before the function, and after a fault.
+        rank_assignment: New numbers for ranks after losses. Default
+            ``Compose(ActivateAllRanks(), ShiftRanks())``. ``None``: no rank moves up; after a loss,
+            every rank leaves with ``RestartError``.
+        rank_filter: Called after ``rank_assignment``: which ranks are active.
+        monitor_thread_interval: Accepted; the abort is pushed, nothing polls. Default 1 s.
+        monitor_process_interval: Accepted; the guard sleeps until a limit can run out. Default 1 s.
+        heartbeat_interval: How often a node's guard and the coordinator exchange heartbeats.
+            Default 1 s, or a third of ``heartbeat_timeout`` where that is not longer.
+        progress_watchdog_interval: How often progress is marked. Default 1 s.
+        soft_timeout: No progress for so long restarts all ranks. Default 60 s.
+        hard_timeout: No progress for so long kills the rank. Default 90 s.
+        heartbeat_timeout: A node without heartbeats for so long is lost. Default 30 s.
+        barrier_timeout: How long ranks are waited for at the start, and after a fault. Default
+            120 s.
+        completion_timeout: From the first rank that completed to the last. Default 120 s.
+        last_call_wait: Least time between a fault and the next call. Default 1 s, which is not
+            waited where it was not asked for: the restart itself gathers concurrent faults.
+        max_start_faults: Restarts in a row after iterations that failed before the function was
+            entered, or in its ``init_process_group``. Each waits longer (0, 0.1, 0.2 ... 30 s); the
+            next such fault ends the call on all ranks. Default 12; ``None``: no end, and no waits.
+        termination_grace_time: Between SIGTERM and SIGKILL. Default 5 s.
+        monitor_process_logfile: Absolute path of the guard's log; may hold ``{rank}``.
+        monitor_process_pidfile: Absolute path of a file with the guard's pid; may hold ``{rank}``.
+        enabled: False: the function stays as it is.
+        completion: Called when all ranks have completed.
+        terminate: Called on a rank that leaves.
+
+    Raises:
+        TypeError: An argument has the wrong type; named in the text.
+        ValueError: A value cannot be, or two cannot be together; the text has the condition.
+    """
+
+    store_factory: type[StoreMixin] = TCPStore
+    abort: Abort | Compose | None = _ABORT
+    rank_assignment: RankAssignment | Compose | None = _RANK_ASSIGNMENT
+    restart_health_check: Callable[..., Any] | None = field(init=False)
+
+    __signature__ = _SignatureOfInit()
+
+    @overload
+    def __new__(cls, fn: _TakesAnything, /) -> _TakesAnything: ...  # type: ignore[misc]
+    @overload
+    def __new__(  # type: ignore[misc]
+        cls, fn: Callable[Concatenate[CallWrapper, _P], _Result], /
+    ) -> Callable[_P, _Result]: ...
+    @overload
+    def __new__(cls, fn: Callable[_P, _Result], /) -> Callable[_P, _Result]: ...  # type: ignore[misc]
+    @overload
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """A Wrapper; where a function is given, that function, decorated.
+
+        A subclass whose own constructor takes positional arguments gets all of them.
+        """
+        if cls.__init__ is Wrapper.__init__:
+            for name in kwargs:
+                if name not in NAMES:
+                    raise unknown_argument(cls.__name__, name)
+        if not args or positional_capacity(cls.__init__)[1] > 1:
+            return object.__new__(cls)
+        if len(args) > 1 or not _can_be_decorated(args[0]):
+            raise TypeError(
+                f"{cls.__name__} takes its arguments by keyword; the only one without a keyword "
+                f"is the function to decorate, and not {', '.join(map(repr, args))}"
+            )
+        return cls(**kwargs)(args[0])
+
+    def __post_init__(self) -> None:
+        if self.store_kwargs is None:
+            self.store_kwargs = {}
+        if self.abort is _ABORT:
+            self.abort = AbortTorchDistributed()
+        if self.rank_assignment is _RANK_ASSIGNMENT:
+            self.rank_assignment = Compose(ActivateAllRanks(), ShiftRanks())
+        self.checked_arguments()
+
+    if not TYPE_CHECKING:  # so that a type checker finds a name that is not there
+
+        def __setattr__(self, name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+            if name == "health_check" and (value is None or callable(value)):
+                device = os.environ.get("LOCAL_RANK")
+                self.restart_health_check = restart_health_check(value, device)
+
+    def checked_arguments(self) -> WrapperArguments:
+        """A copy of the arguments as they are now, for one call.
+
+        Raises:
+            TypeError, ValueError: As for the class.
+        """
+        import torch.distributed as dist  # noqa: PLC0415 - the package is imported without torch
+
+        now = WrapperArguments(**{name: getattr(self, name) for name in NAMES})
+        now.validate(store_mixin=StoreMixin, distributed_is_available=dist.is_available)
+        return now
+
+    @overload
+    def __call__(self, fn: _TakesAnything) -> _TakesAnything: ...
+    @overload
+    def __call__(
+        self, fn: Callable[Concatenate[CallWrapper, _P], _Result]
+    ) -> Callable[_P, _Result]: ...
+    @overload
+    def __call__(self, fn: Callable[_P, _Result]) -> Callable[_P, _Result]: ...
+    def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """The restartable function; ``fn`` itself where ``enabled`` is False.
+
+        It has the parameters of ``fn``, less those that get the CallWrapper.
+
+        Raises:
+            TypeError: ``fn`` cannot be called.
+        """
+        if not callable(fn):
+            raise TypeError(f"{type(self).__name__} decorates a function, and not {fn!r}")
+        if not self.enabled:
+            return fn
+
+        @functools.wraps(fn)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            if not self.enabled:  # any more
+                return fn(*args, **kwargs)
+            return CallWrapper(self)(fn, args, kwargs)
+
+        signature = injection(fn, CallWrapper).remaining
+        if signature is not None:
+            wrapped.__signature__ = signature  # type: ignore[attr-defined]
+        return wrapped
+
+
+def _can_be_decorated(value: object) -> bool:
+    """A function, and not an argument that lacks its keyword."""
+    return callable(value) and not isinstance(value, (type, Compose, *PLUGINS.values()))
+
+
+class CallWrapper(RestartableCall):
     """One call of a wrapped function, with all its restarts; injected into its parameters.
 
     ``Wrapper(...)(fn)(*args)`` is ``CallWrapper(Wrapper(...))(fn, args)``.
     """
 
     def __init__(self, wrapper: Wrapper) -> None:
-        """Take what the call needs from ``wrapper`` and the environment.
+        """Copy the arguments of ``wrapper``, and read the environment.
 
         Raises:
             ValueError: ``torch.distributed`` is initialised already.
@@ -108,19 +261,9 @@ class CallWrapper:
                 "not torch.distributed.is_initialized() does not hold: the wrapped function makes "
                 "its process groups itself, in each iteration"
             )
+        super().__init__(wrapper.checked_arguments(), wrapper.restart_health_check)
         self._wrapper = wrapper
-        self._arguments = wrapper.checked_arguments()
-        self._state = State.from_env()
-        self._plugins = Plugins(self._arguments, wrapper.restart_health_check)
-        self._iteration = 0
-        self._result: Any = None
-        born = Numbering(-1, self._state.rank, self._state.world_size)
-        # Pictures to go back to: plug-ins see one state, and keep what they put on it.
-        self._base, self._base_state = born, self._state.copy()
-        self._assigned, self._assigned_state = born, self._base_state
-        self._store: Any = None
-        self._exits = contextlib.ExitStack()
-        self._is_entered = self._is_used = False
+        self._is_used = False
 
     def __call__(
         self, fn: Callable[..., _Result], args: Sequence[Any] = (), kwargs: Any = None
@@ -135,8 +278,8 @@ class CallWrapper:
             kwargs: Its keyword arguments, a mapping.
 
         Returns:
-            What it returned in the iteration that all ranks completed; ``None`` on a rank that
-            stood by in that one.
+            Its result in the iteration that all ranks completed; ``None`` on a rank that was
+            inactive in that one.
 
         Raises:
             InternalError: This is not the main thread, or the object was used before.
@@ -156,7 +299,7 @@ class CallWrapper:
 
     @property
     def wrapper(self) -> Wrapper:
-        """Whose call this is."""
+        """The Wrapper of this call."""
         return self._wrapper
 
     @property
@@ -174,7 +317,7 @@ class CallWrapper:
         """A store for the whole call; ``None`` outside of it.
 
         It is kept beside the coordinator, so that no rank's loss takes it along. The store that
-        ``store_factory`` made is let go when all ranks have met.
+        ``store_factory`` made is dropped when all ranks have met.
         """
         return self._base_store
 
@@ -216,559 +359,3 @@ class CallWrapper:
         finally:
             self._session.mark_progress()
             self._page.words[layout.UNLIMITED] = before
-
-    # ------------------------------------------------------------ setting up
-
-    def __enter__(self) -> Self:
-        """Meet the other ranks, and leave nothing behind where that fails.
-
-        Raises:
-            InternalError: This is not the main thread.
-            BarrierTimeout: Not all ranks came within ``barrier_timeout``.
-        """
-        self._is_entered = True
-        try:
-            self._set_up()
-        except BaseException:
-            self._exits.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._exits.close()
-
-    def _set_up(self) -> None:
-        from holdfast.evidence import current_collectives  # noqa: F401, PLC0415 - for own_look.py
-        from holdfast.inplace.torch_edge import (  # noqa: PLC0415
-            abort_distributed,
-            env_rendezvous,
-            hosted_stores,
-            process_groups,
-        )
-        from holdfast.inprocess._iteration_store import CallStore  # noqa: PLC0415
-
-        arguments, exits = self._arguments, self._exits
-        if threading.current_thread() is not threading.main_thread():
-            raise InternalError(
-                "a restartable function must be called in the main thread, which is the only one "
-                f"that can be interrupted; this is thread {threading.current_thread().name!r}"
-            )
-        if (missing := what_is_missing()) is not None:
-            raise InternalError(missing)
-        try:
-            self._interrupt = MainThreadInterrupt()
-        except InterruptError as error:
-            raise InternalError(str(error)) from None
-        exits.callback(self._interrupt.close)
-        self._page = page = make_progress_page()
-        exits.callback(page.close)
-        exits.callback(process_groups.group_reaper().join, _REAP_S)
-        exits.callback(process_groups.unwrap_excepthook)
-        exits.enter_context(only_rank_without_environment())
-        exits.enter_context(abort_distributed.watching())
-        exits.enter_context(env_rendezvous.env_rendezvous_by(lambda: self._store))
-        exits.enter_context(hosted_stores.hosted_anew(lambda: self._store))
-        exits.enter_context(_older_objects_set_aside())
-        exits.callback(self._drop_stores)
-        barrier_s = in_seconds(arguments.barrier_timeout)
-        # Until the guard writes it: a guard that is stopped before it answers is noticed, too.
-        page.words[layout.LEASE_UNTIL] = monotonic() + _JOIN_BARRIERS * barrier_s
-        given = dict(arguments.store_kwargs or {})
-        if issubclass(arguments.store_factory, TCPStore):
-            given.setdefault("timeout", dt.timedelta(seconds=barrier_s))
-        self._bootstrap = arguments.store_factory(**given)
-        attach = self._attachment(page.fd)
-        client, self._meeting = meet(self._bootstrap, self._state.rank, attach, barrier_s)
-        exits.enter_context(self._gloo_listens_where_it_is_reached())
-        self._base_store = CallStore(self._meeting, barrier_s)
-        self._session = Session(
-            client,
-            self._state.rank,
-            page,
-            self._interrupt,
-            abort=self._abort,
-            abort_again=self._abort_again,
-            waits=abort_distributed.main_waits,
-            is_idle=hosted_stores.is_waiting,
-            number=self._number,
-            soft_s=in_seconds(arguments.soft_timeout),
-            silence_s=in_seconds(arguments.heartbeat_timeout),
-            interval_s=in_seconds(arguments.progress_watchdog_interval),
-        )
-        exits.callback(self._session.close)
-        self._session.begin(self._state.world_size)
-
-    def _attachment(self, page_fd: int) -> Attach:
-        a, rank = self._arguments, self._state.rank
-        path = f"/proc/{os.getpid()}/fd/{_stacks_fd()}"
-        last_call = a.last_call_wait if a.waits_for_last_call else dt.timedelta(0)
-        return Attach(
-            rank=rank,
-            world=self._state.world_size,
-            page_fd=page_fd,
-            dump_signal=register_stack_dump(path, "inprocess"),
-            dump_path=path,
-            log=_for_rank(a.monitor_process_logfile, rank),
-            pidfile=_for_rank(a.monitor_process_pidfile, rank),
-            launcher=os.environ.get("FT_LAUNCHER_IPC_SOCKET"),
-            soft_s=in_seconds(a.soft_timeout),
-            hard_s=in_seconds(a.hard_timeout),
-            grace_s=in_seconds(a.termination_grace_time),
-            beat_s=in_seconds(a.heartbeats_every),
-            silence_s=in_seconds(a.heartbeat_timeout),
-            barrier_s=in_seconds(a.barrier_timeout),
-            completion_s=in_seconds(a.completion_timeout),
-            max_start_faults=a.max_start_faults,
-            last_call_wait_s=in_seconds(last_call),
-        )
-
-    # ------------------------------------------------------------ the main thread's loop
-
-    def _run(self, function: Callable[[], Any]) -> Any:
-        try:
-            return self._until_finished(function)
-        except BaseException as error:
-            self._leave(error)
-            raise
-
-    def _until_finished(self, function: Callable[[], Any]) -> Any:
-        while True:
-            directive = self._session.wait()
-            match directive:
-                case machine.Proceed():
-                    self._enter_iteration(directive.commit, function)
-                case machine.Unwind():
-                    self._unwind()
-                case machine.Finish():
-                    return self._finish()
-                case machine.Fail():
-                    if directive.gave_up:
-                        raise RestartError(directive.text) from self._state.fn_exception
-                    if self._assigned.epoch < 0:
-                        raise BarrierTimeout(directive.text)
-                    raise InternalError(f"rank {self._state.initial_rank}: {directive.text}")
-                case machine.Go() | None:
-                    raise InternalError(
-                        "the wrapper is in a state that cannot be (a bug of holdfast)"
-                    )
-                case _:
-                    assert_never(directive)
-
-    def _enter_iteration(self, commit: Commit, function: Callable[[], Any]) -> None:
-        from holdfast.inplace.torch_edge import abort_distributed  # noqa: PLC0415
-
-        abort_distributed.release()
-        if self._bootstrap is not None:
-            self._tell_gloo_where_others_came()
-        self._bootstrap = None  # all ranks have met: it may end with its host
-        if commit.base == self._assigned.epoch:
-            self._base, self._base_state = self._assigned, self._assigned_state
-        if commit.causes:
-            _explain(commit)
-        failed = self._iteration
-        self._iteration = commit.epoch
-        self._state.copy_from(self._base_state)
-        self._state.iteration = commit.epoch
-        if self._session.must_unwind():
-            return
-        terminated = set(commit.terminated)
-        self._new_store(commit.epoch, terminated)
-        try:
-            self._assign(terminated, failed)
-        except BaseException:
-            if self._session.must_unwind():
-                return  # another rank's fault woke us; the next directive says so
-            raise
-        self._assigned = Numbering(commit.epoch, self._state.rank, self._state.world_size)
-        self._assigned_state = self._state.copy()
-        self._assigned_state.store = None
-        self._state.set_distributed_vars()
-        self._show_number()
-        self._page.words[layout.MANUAL] = 0.0
-        self._session.mark_progress()
-        self._call(function)
-
-    def _assign(self, terminated: set[int], failed: int) -> None:
-        """Assignments see the iteration that failed, and of what it did on this rank."""
-        state = self._state
-        state.iteration, state.fn_exception = failed, self._failed_with
-        try:
-            self._plugins.assign(state, self._store, terminated)
-        finally:
-            state.iteration, state.fn_exception = self._iteration, None
-        self._failed_with = None
-
-    def _number(self) -> int | None:
-        """That torch knows this process by; ``None``: its function is not called."""
-        state = self._state
-        if state.mode is not Mode.ACTIVE:
-            return None
-        return state.rank if state.active_rank is None else state.active_rank
-
-    def _show_number(self) -> None:
-        number = self._number()
-        self._page.words[layout.NUMBER] = 0.0 if number is None else number + 1.0
-
-    def _call(self, function: Callable[[], Any]) -> None:
-        """The user's code, which may be interrupted; nothing else of this class may."""
-        from holdfast.inplace.torch_edge import process_groups  # noqa: PLC0415
-
-        outcome: BaseException | None = None
-        is_at_start = True
-        is_active = False
-        interrupt = self._interrupt
-        # One that was asked for when the last call had just come back by itself is of no use now.
-        interrupt.acknowledge()
-        try:
-            interrupt.arm(self._should_restart)
-            self._session.feed(machine.Entered())
-            self._plugins.initialize(self._state)
-            self._check_health()
-            self._check_mode()
-            self._show_number()
-            is_active = self._state.mode is Mode.ACTIVE
-            if is_active:
-                is_at_start = False
-                self._result = function()
-        except BaseException as error:  # noqa: BLE001 - sorted out below, where nothing interrupts
-            outcome = error
-        finally:
-            delivered = interrupt.acknowledge()
-        if delivered.swallowed_at:
-            log.warning(
-                "a restart was swallowed by %s: let RankShouldRestart pass",
-                "; ".join(delivered.swallowed_at),
-            )
-        told = ""
-        event: machine.Event = machine.Returned(is_active)
-        if isinstance(outcome, RankShouldRestart) and delivered.is_requested:
-            event = machine.Caught()
-        elif isinstance(outcome, (Exception, RankShouldRestart)):
-            is_at_start = is_at_start or process_groups.comes_from_init(outcome)
-            event = machine.Raised(_in_words(outcome), is_at_start)
-            if isinstance(outcome, Exception) and not self._session.must_unwind():
-                self._state.fn_exception = outcome
-                told = self._as_told_at_once(outcome)
-        elif outcome is not None:
-            raise outcome
-        # An exception, its traceback and this frame are a cycle. It ends here, while the process
-        # groups still belong to torch: what it holds of them would otherwise end them in the
-        # garbage collection, and there gloo takes 10 ms.
-        outcome = None
-        self._session.feed(event)
-        if told:  # after the others: a log may be slow
-            log.warning("%s", told)
-
-    def _as_told_at_once(self, error: Exception) -> str:
-        """For people: the restart may fail, and this process with it."""
-        from holdfast.evidence.pure.echoes import is_echo  # noqa: PLC0415 - where something failed
-
-        words = _in_words(error)
-        shown = "" if is_echo(words) else "\n" + "".join(traceback.format_exception(error)).rstrip()
-        return f"iteration {self._iteration}: rank {self._state.rank} raised {words}{shown}"
-
-    def _check_mode(self) -> None:
-        if self._state.mode not in (Mode.ACTIVE, Mode.INACTIVE):
-            raise InternalError(
-                f"rank_assignment, rank_filter or initialize left rank {self._state.rank} in mode "
-                f"{self._state.mode.name}: it must be active (ACTIVE) or a spare (INACTIVE)"
-            )
-
-    def _check_health(self) -> None:
-        """Before the function: a fault like any other."""
-        try:
-            self._plugins.health_check(self._state)
-        except HealthCheckError:
-            raise
-        except Exception as error:
-            raise HealthCheckError(
-                f"rank {self._state.rank} is not healthy before iteration {self._iteration}: "
-                f"{error}"
-            ) from error
-
-    def _should_restart(self) -> RankShouldRestart:
-        causes = self._causes_of_abort
-        ranks = sorted({cause.rank for cause in causes})
-        kinds = sorted({f"Interruption.{cause.kind.value}" for cause in causes})
-        return RankShouldRestart(
-            f"{', '.join(kinds)} affecting ranks {{{', '.join(map(str, ranks))}}}"
-        )
-
-    def _unwind(self) -> None:
-        from holdfast.inplace.torch_edge import abort_distributed  # noqa: PLC0415
-
-        self._result = None
-        self._session.mark_progress()
-        if abort_distributed.is_aborted() and not self._groups_stay:
-            abort_distributed.discard_process_groups()
-        if self._abort_left_with is not None:
-            raise self._abort_left_with
-        self._state.mode = Mode.ABORTED
-        try:
-            self._plugins.finalize(self._state)
-        except BaseException as error:
-            _in_context_of(error, self._state.fn_exception)
-            raise
-        if (problem := context_problem()) is not None:
-            raise HealthCheckError(
-                f"rank {self._state.rank} leaves: its CUDA context is lost ({problem}). No call to "
-                "the GPU works in this process any more; a new process, as ft_launcher starts one, "
-                "can use the GPU again"
-            ) from self._state.fn_exception
-        try:
-            self._plugins.restart_health_check(self._state)
-        except HealthCheckError as error:
-            _in_context_of(error, self._state.fn_exception)
-            raise
-        except Exception as error:
-            _in_context_of(error, self._state.fn_exception)
-            raise HealthCheckError(
-                f"rank {self._state.rank} is not healthy after a fault, and leaves: {error}"
-            ) from error
-        if self._state.fn_exception is not None:
-            self._failed_with, self._state.fn_exception = self._state.fn_exception, None
-            _forget_locals(self._failed_with)
-        self._drop_store()
-        while gc.collect():
-            pass
-        seen = self._session.take_seen()
-        standing = Standing(self._born, self._assigned, self._base, seen)
-        self._session.feed(machine.Unwound(standing))
-
-    @property
-    def _born(self) -> int:
-        return self._state.initial_rank
-
-    def _finish(self) -> Any:
-        try:
-            self._plugins.completion(self._state)
-        except Exception:
-            log.exception("the completion plug-in failed; all ranks have completed")
-        log.log(
-            # Every rank says so; one of them to people.
-            logging.INFO if self._state.active_rank == 0 else logging.DEBUG,
-            "iteration %d: all ranks have completed (%d); rank %d of them was rank %d at the start",
-            self._iteration,
-            self._state.world_size,
-            self._state.rank,
-            self._born,
-        )
-        self._session.feed(machine.Gone())
-        return self._result
-
-    def _leave(self, error: BaseException) -> None:
-        """This rank goes: told to the others, its collectives aborted, then the user's hook."""
-        session = self._session
-        session.feed(machine.Leaving(_in_words(error), fault=not isinstance(error, RankDiscarded)))
-        until = monotonic() + _LAST_WORDS_S
-        while (left_s := until - monotonic()) > 0:
-            if isinstance(session.wait(left_s), (machine.Go, machine.Fail, machine.Finish)):
-                break
-        self._state.mode = Mode.TERMINATED
-        try:
-            self._plugins.terminate(self._state)
-        finally:
-            session.feed(machine.Gone())
-
-    # ------------------------------------------------------------ the watcher thread
-
-    _causes_of_abort: tuple[Cause, ...] = ()
-    _abort_left_with: BaseException | None = None
-    """What an abort plug-in has raised to leave the call."""
-    _aborted_at = 0.0
-    _groups_stay = False
-    """The abort plug-ins of the user leave torch's groups to the function: on all ranks alike."""
-
-    def _abort(self, causes: tuple[Cause, ...]) -> None:
-        from holdfast.inplace.torch_edge import abort_distributed  # noqa: PLC0415
-
-        self._causes_of_abort = causes
-        self._groups_stay = False
-        store = self._store
-        if store is not None:
-            store.hang_up()
-        try:
-            self._plugins.abort(self._state)
-        except BaseException as error:
-            if not isinstance(error, Exception):
-                self._abort_left_with = error
-            log.exception("an abort plug-in failed; those after it were called")
-            if not abort_distributed.is_aborted():
-                self._abort_torch("an abort plug-in failed, and no other has done it")
-        self._aborted_at = monotonic()
-
-    def _abort_again(self) -> None:
-        """The main thread may wait for another connection by now than when it was aborted."""
-        from holdfast.inplace.torch_edge import abort_distributed  # noqa: PLC0415
-
-        if abort_distributed.is_aborted():
-            abort_distributed.abort_again()
-        elif (
-            self._arguments.abort is not None
-            and monotonic() >= self._aborted_at + _FREED_S
-            and abort_distributed.main_waits()
-        ):
-            self._groups_stay = True
-            self._abort_torch(f"no abort plug-in has freed its main thread within {_FREED_S:g} s")
-
-    def _abort_torch(self, why: str) -> None:
-        log.warning("rank %d: torch's process groups are aborted: %s", self._born, why)
-        try:
-            AbortTorchDistributed()(self._state)
-        except Exception:
-            log.exception("they could not be; ranks may wait for their collectives to end")
-
-    # ------------------------------------------------------------ where gloo listens
-
-    @contextlib.contextmanager
-    def _gloo_listens_where_it_is_reached(self) -> Iterator[None]:
-        """Inside, groups made by gloo are reached by other hosts; what the user has set stays."""
-        interface = self._meeting.gloo_interface
-        if interface is None or _GLOO_INTERFACE in os.environ:
-            yield
-            return
-        os.environ[_GLOO_INTERFACE] = interface
-        self._chose_for_gloo = self._state.rank == 0  # the others know the way to rank 0
-        try:
-            yield
-        finally:
-            os.environ.pop(_GLOO_INTERFACE, None)
-
-    def _tell_gloo_where_others_came(self) -> None:
-        """All ranks have come: where this host has several interfaces, it is known which to use."""
-        if not self._chose_for_gloo:
-            return
-        at = reached_at(self._bootstrap, self._meeting)
-        if at is not None and (interface := interface_of(at)) is not None:
-            os.environ[_GLOO_INTERFACE] = interface
-
-    _chose_for_gloo = False
-
-    # ------------------------------------------------------------ the store of an iteration
-
-    def _new_store(self, iteration: int, terminated: set[int]) -> None:
-        from holdfast.inprocess._iteration_store import IterationStore  # noqa: PLC0415
-
-        self._drop_store()
-        timeout_s = in_seconds(self._arguments.barrier_timeout)
-        self._store = IterationStore(
-            self._meeting, iteration, self._base, terminated, timeout_s, self._base_store
-        )
-        self._state.store = self._store
-
-    def _drop_store(self) -> None:
-        if self._store is not None:
-            self._store.close()
-        self._store = self._state.store = None
-
-    def _drop_stores(self) -> None:
-        self._drop_store()
-        if self._base_store is not None:
-            self._base_store.close()
-        self._base_store = self._bootstrap = None
-
-    _failed_with: Exception | None = None
-    """What the function raised on this rank, until the next assignment has seen it."""
-    _bootstrap: Any = None
-    _base_store: Any = None
-    _meeting: Meeting
-    _session: Session
-    _interrupt: MainThreadInterrupt
-    _page: ProgressPage
-
-
-@contextlib.contextmanager
-def _older_objects_set_aside() -> Iterator[None]:
-    """Full collections look only at what was made inside.
-
-    Each restart collects all garbage, for the device memory that it holds. What was there before
-    the call, torch's modules above all, makes that 75 ms; without it, it is as long as the attempt
-    left garbage. Objects that the program has frozen stay frozen.
-    """
-    if gc.get_freeze_count():
-        yield
-        return
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
-@functools.cache
-def _stacks_fd() -> int:
-    """Memory that this process's stacks are dumped into; once, and for its life."""
-    return out_of_the_way(system_calls.memory_file("holdfast_stacks"))
-
-
-def _for_rank(path: str | None, rank: int) -> str | None:
-    return None if path is None else path.format(rank=rank)
-
-
-def _in_context_of(error: BaseException, earlier: BaseException | None) -> None:
-    """A traceback of ``error`` shows what was being handled, too."""
-    if earlier is None or error.__context__ is not None:
-        return
-    if not any(one is error for one in _chain(earlier)):
-        error.__context__ = earlier
-
-
-def _forget_locals(error: BaseException) -> None:
-    """What its traceback holds in local variables, such as device memory, is freed; lines stay.
-
-    Not those of generators: such a frame may be of one that goes on.
-    """
-    for one in _chain(error):
-        for frame, _ in traceback.walk_tb(one.__traceback__):
-            if not frame.f_code.co_flags & _GENERATES:
-                with contextlib.suppress(RuntimeError):  # it runs
-                    frame.clear()
-
-
-def _chain(error: BaseException) -> list[BaseException]:
-    """It, its causes and contexts, and of a group the members."""
-    found: list[BaseException] = []
-    to_do: list[BaseException | None] = [error]
-    while to_do:
-        one = to_do.pop()
-        if one is not None and not any(one is other for other in found):
-            found.append(one)
-            to_do += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
-    return found
-
-
-def _in_words(error: BaseException) -> str:
-    text = "".join(traceback.format_exception_only(error)).strip()
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{text[: MAX_TEXT // 2]}{where[:500]}"
-
-
-def _explain(commit: Commit) -> None:
-    """For people: all causes, the first one first; of echoes, which ranks had them."""
-    from holdfast.evidence.pure.echoes import is_echo  # noqa: PLC0415 - where something failed
-
-    first, *rest = commit.causes
-    also: dict[str, list[int]] = {}
-    for cause in rest:
-        what = f"{cause.kind.value} of {{}}: {cause.text}"
-        echo = "errors of {}, as another rank was gone"
-        also.setdefault(echo if is_echo(cause.text) else what, []).append(cause.rank)
-    more = "".join(
-        "; then " + what.replace("{}", f"rank{'s' if len(ranks) > 1 else ''} {text_of(ranks)}", 1)
-        for what, ranks in also.items()
-    )
-    if commit.start_faults > 1:
-        failed, waited_s = count(commit.start_faults, "iteration"), wait_s(commit.start_faults)
-        more += f"; {failed} in a row failed at the start, waited {waited_s:g} s"
-    verdict = commit.verdict
-    log.warning(
-        "iteration %d: restarted after %s%s of rank %d: %s%s",
-        commit.epoch,
-        f"a hang: {verdict.reason}; noticed as " if verdict is not None else "",
-        first.kind.value,
-        first.rank,
-        first.text,
-        more,
-    )

@@ -14,7 +14,7 @@ def surround(owner: Any, name: str, around: Around) -> Callable[[], None]:
     """From now on ``owner.name(...)`` runs within ``around()``.
 
     Returns:
-        A function that puts the original back, unless someone has wrapped this in turn.
+        A function that puts the original back, unless another wrapper is around this one.
     """
     original = getattr(owner, name)
     own = vars(owner).get(name)

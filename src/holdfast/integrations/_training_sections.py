@@ -20,14 +20,7 @@ from holdfast.integrations._learned_file import (
     load_timeouts,
     save_timeouts,
 )
-from holdfast.integrations._pure.section_rules import (
-    CHECKPOINTING,
-    EVALUATION,
-    SETUP,
-    STEP,
-    OpenSections,
-    SectionRules,
-)
+from holdfast.integrations._pure import section_rules
 
 FILE_NAME = "ft_state.json"
 
@@ -49,20 +42,20 @@ class TrainingSections:
         self._client = client = own_client()
         configured = client.section_timeouts.section if client.section_timeouts else ()
         self._learns = learns and client.is_initialized
-        self._rules = SectionRules(configured)
-        self._calls = OpenSections()
+        self._rules = section_rules.SectionRules(configured)
+        self._calls = section_rules.OpenSections()
         if self._learns and load_timeouts(client, self._path, self._logger):
             self._log(f"timeouts loaded from {self._path}: {client.section_timeouts}")
         self._open: str | None = None
-        self._switch_to(SETUP)
+        self._switch_to(section_rules.SETUP)
 
     def step_begins(self) -> None:
         """Ends the setup the first time, and a step that was not ended."""
-        self._switch_to(STEP)
+        self._switch_to(section_rules.STEP)
 
     def step_ends(self, global_step: int) -> None:
         """After so many steps of the training. A collective, at times, if timeouts are learned."""
-        if self._open != STEP:
+        if self._open != section_rules.STEP:
             return
         self._switch_to(None)
         if self._rules.iteration_ended(global_step):
@@ -70,7 +63,7 @@ class TrainingSections:
 
     def step_breaks(self) -> None:
         """The step was left by an exception, or by a ``break``."""
-        if self._open == STEP:
+        if self._open == section_rules.STEP:
             self._switch_to(None)
 
     def loaded(self) -> None:
@@ -80,14 +73,14 @@ class TrainingSections:
     @contextlib.contextmanager
     def evaluation(self) -> Iterator[None]:
         """An evaluation; it ends the setup and pauses a step."""
-        with self._inside(EVALUATION):
+        with self._inside(section_rules.EVALUATION):
             yield
         self._rules.evaluated()
 
     @contextlib.contextmanager
     def checkpointing(self, global_step: int) -> Iterator[None]:
         """A save of a checkpoint; it pauses a step."""
-        with self._inside(CHECKPOINTING):
+        with self._inside(section_rules.CHECKPOINTING):
             yield
         self._rules.saved(global_step)
 
@@ -115,8 +108,8 @@ class TrainingSections:
         finally:
             if self._calls.leave(section):
                 client.end_section(section)
-            if paused == STEP:
-                self._switch_to(STEP)
+            if paused == section_rules.STEP:
+                self._switch_to(section_rules.STEP)
 
     def _switch_to(self, section: str | None) -> None:
         if self._open is not None:

@@ -25,7 +25,7 @@ _Batch = TypeVar("_Batch")
 
 
 class WatchedLoop:
-    """What a loop calls; made by :func:`watch`."""
+    """Methods for a training loop; made by :func:`watch`."""
 
     def __init__(self, training: TrainingSections) -> None:
         self._training = training

@@ -3,9 +3,8 @@
     FaultToleranceCallback           a heartbeat at each hook
     FaultToleranceSectionsCallback   sections: setup, step, checkpointing
 
-Both are active in ``fit`` only, and need ``ft_launcher``. What they do at which hook is decided in
-``integrations/_pure``; here it is carried out. They work with ``lightning`` and with
-``pytorch_lightning``.
+Both are active in ``fit`` only, and need ``ft_launcher``. ``integrations/_pure`` decides on their
+actions. They work with ``lightning`` and with ``pytorch_lightning``.
 """
 
 from __future__ import annotations
@@ -26,19 +25,12 @@ from holdfast.integrations._learned_file import (
     load_timeouts,
     save_timeouts,
 )
+from holdfast.integrations._pure import section_rules
 from holdfast.integrations._pure.heartbeat_rules import Do, HeartbeatRules, Hook
 from holdfast.integrations._pure.run_end import (
     has_reached_end,
     is_clean_stop,
     is_training_completed,
-)
-from holdfast.integrations._pure.section_rules import (
-    CHECKPOINTING,
-    MIN_ITERATIONS,
-    SETUP,
-    STEP,
-    OpenSections,
-    SectionRules,
 )
 from holdfast.integrations._surround import surround
 from holdfast.integrations.simulated_fault import SimulatedFaultParams, arm_fault, parse_fault
@@ -213,11 +205,13 @@ class _FitCallback(Callback):
 
     # ------------------------------------------------------------------ acts
 
-    def _learn(self, client: RankMonitorClient, what: str, calculate: Callable[[], object]) -> None:
+    def _learn(
+        self, client: RankMonitorClient, which: str, calculate: Callable[[], object]
+    ) -> None:
         if not has_process_group():
             self._info(client, "timeouts are not calculated: there is no process group")
             return
-        self._info(client, f"Updating FT timeouts{what}")
+        self._info(client, f"Updating FT timeouts{which}")
         calculate()
         self._info(client, "Updated FT timeouts: " + self._values(client))
         assert self._state_path is not None
@@ -347,8 +341,8 @@ class FaultToleranceSectionsCallback(_FitCallback):
     """
 
     TIMEOUTS_FILENAME = "_ft_state_.json"
-    MIN_TR_ITERS_FOR_STEP_TIMEOUT_UPDATE = MIN_ITERATIONS
-    _SECTIONS = (SETUP, STEP, CHECKPOINTING)
+    MIN_TR_ITERS_FOR_STEP_TIMEOUT_UPDATE = section_rules.MIN_ITERATIONS
+    _SECTIONS = (section_rules.SETUP, section_rules.STEP, section_rules.CHECKPOINTING)
 
     def __init__(
         self,
@@ -382,19 +376,19 @@ class FaultToleranceSectionsCallback(_FitCallback):
         strategy = trainer.strategy
         checkpoint_io = getattr(strategy, "checkpoint_io", None)
         finalizes = hasattr(checkpoint_io, "maybe_finalize_save_checkpoint")
-        self._rules = SectionRules(self._SECTIONS, is_saving_async=finalizes)
-        self._open = OpenSections()
+        self._rules = section_rules.SectionRules(self._SECTIONS, is_saving_async=finalizes)
+        self._open = section_rules.OpenSections()
 
         def saved() -> None:
             self._rules.saved(trainer.global_step)
 
-        self._wrap(strategy, "training_step", STEP)
-        self._wrap(strategy, "validation_step", STEP)
-        self._wrap(strategy, "save_checkpoint", CHECKPOINTING, saved)
-        self._wrap(strategy, "remove_checkpoint", CHECKPOINTING)
+        self._wrap(strategy, "training_step", section_rules.STEP)
+        self._wrap(strategy, "validation_step", section_rules.STEP)
+        self._wrap(strategy, "save_checkpoint", section_rules.CHECKPOINTING, saved)
+        self._wrap(strategy, "remove_checkpoint", section_rules.CHECKPOINTING)
         if finalizes:
-            self._wrap(checkpoint_io, "maybe_finalize_save_checkpoint", CHECKPOINTING)
-        client.start_section(SETUP)
+            self._wrap(checkpoint_io, "maybe_finalize_save_checkpoint", section_rules.CHECKPOINTING)
+        client.start_section(section_rules.SETUP)
         self._is_setup_open = True
 
     def _wrap(
@@ -429,7 +423,7 @@ class FaultToleranceSectionsCallback(_FitCallback):
     def _close_setup(self) -> None:
         if self._is_setup_open and self.fault_tol_client is not None:
             self._is_setup_open = False
-            self.fault_tol_client.end_section(SETUP)
+            self.fault_tol_client.end_section(section_rules.SETUP)
 
     def on_train_batch_start(self, *_: Any, **__: Any) -> None:
         """The first one ends the setup."""

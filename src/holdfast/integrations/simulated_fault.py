@@ -46,7 +46,7 @@ class SimulatedFaultParams:
 
 
 def parse_fault(params: Any) -> SimulatedFaultParams | None:
-    """From what a callback's constructor takes: an instance, a mapping, or ``None``.
+    """The fault of a callback's argument: an instance, a mapping, or ``None``.
 
     Raises:
         ValueError: None of these, or an unknown fault type or field.

@@ -1,1 +1,1 @@
-"""Decides for all launchers: who takes part in a cycle, and what follows a failure."""
+"""The launchers of a job: membership, restarts, and the log that they share."""

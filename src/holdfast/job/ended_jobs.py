@@ -1,4 +1,4 @@
-"""Files of this user on this host, one for each job that has ended: see job/pure/ended_job.py.
+"""Files of this user on this host, one for each job that has ended: see :class:`.EndedJob`.
 
     <tmpfs or temp folder>/holdfast-ended-<uid>/<digest of endpoint and name>    mode 0700
 
@@ -58,8 +58,8 @@ def _folder() -> str:
 
 def _is_private(folder: str) -> bool:
     found = os.lstat(folder)
-    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-    return is_ours and not stat.S_IMODE(found.st_mode) & 0o077
+    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return is_own and not stat.S_IMODE(found.st_mode) & 0o077
 
 
 def _name(key: str) -> str:

@@ -1,4 +1,4 @@
-"""Which addresses are ours, and which of them others see. Every look-up may wait for a resolver."""
+"""Addresses of this host, and the ones that others see. Every look-up may wait for a resolver."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import fcntl
 import os
 import socket
 import struct
-import threading
 
+from holdfast.base.bounded import call_within
 from holdfast.net.half_close import copy_of, open_sockets
 from holdfast.net.pure.address import (
     Published,
@@ -21,7 +21,7 @@ from holdfast.net.pure.address import (
 )
 
 _FAR_AWAY = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
-"""Nobody's, for documentation: the way to them is the default route. Nothing is sent there."""
+"""For documentation (RFC 5737, 3849): their route is the default one. Nothing is sent there."""
 _SIOCGIFCONF = 0x8912
 _IFREQ_BYTES = 40
 _NAME_BYTES = 16
@@ -33,7 +33,7 @@ _OWN_NAME_S = 2.0
 """For the look-up of this host's own name: a name server that is gone takes up to a minute."""
 
 
-def is_our_address(host: str) -> bool:
+def is_own_address(host: str) -> bool:
     """Whether ``host`` names this machine: its own name, or an address of one of its interfaces."""
     return host == socket.gethostname() or bool(addresses_here(host))
 
@@ -50,7 +50,7 @@ def way_to_store(host: str) -> str:
 
 
 def addresses_here(host: str) -> tuple[str, ...]:
-    """Those of its addresses that are ours: a socket of ours can have them."""
+    """Addresses of ``host`` that are this host's: a socket can be bound to them."""
     found = []
     with contextlib.suppress(OSError, UnicodeError):
         for family, kind, protocol, _, address in socket.getaddrinfo(
@@ -63,11 +63,11 @@ def addresses_here(host: str) -> tuple[str, ...]:
 
 
 def publish(endpoint: str, seen: str | None = None) -> Published:
-    """What this host calls itself to others, who meet it at ``endpoint``.
+    """The address or name that this host gives to others that meet it at ``endpoint``.
 
     Args:
         endpoint: Host, as given; empty: not known.
-        seen: Our address as seen from there, where we have been there already.
+        seen: This host's address as seen from there, where it is known already.
     """
     ways = (seen,) if seen else routes_to(endpoint) if endpoint else ()
     return published_address(
@@ -76,10 +76,10 @@ def publish(endpoint: str, seen: str | None = None) -> Published:
 
 
 def gloo_interface(published: str) -> str | None:
-    """The interface that gloo has to be told (``GLOO_SOCKET_IFNAME``); None: it finds a good one.
+    """The interface that gloo needs (``GLOO_SOCKET_IFNAME``); None: it finds a good one.
 
     Args:
-        published: What this host is called by others.
+        published: The address or name by which others know this host.
     """
     if is_loopback(published) or not gloo_needs_interface(_own_name_leads_to(), published):
         return None
@@ -93,7 +93,7 @@ def interface_of(own_address: str) -> str | None:
 
 
 def reached_at(port: int) -> str | None:
-    """The address at which others have reached a listener of this process; None: nobody has.
+    """The address at which others have reached a listener of this process; None: none has.
 
     Of several interfaces of this host, the one that others use.
     """
@@ -104,24 +104,21 @@ def reached_at(port: int) -> str | None:
         with connected, contextlib.suppress(OSError):
             if connected.family not in (socket.AF_INET, socket.AF_INET6):
                 continue
-            ours, theirs = connected.getsockname(), connected.getpeername()
-            if ours[1] == port and theirs[0] != ours[0] and not is_loopback(unmapped(ours[0])):
-                return unmapped(ours[0])
+            own, theirs = connected.getsockname(), connected.getpeername()
+            if own[1] == port and theirs[0] != own[0] and not is_loopback(unmapped(own[0])):
+                return unmapped(own[0])
     return None
 
 
 def _own_name_leads_to() -> tuple[str, ...]:
-    found: list[tuple[str, ...]] = []
-    look = threading.Thread(
-        target=lambda: found.append(addresses_here(socket.gethostname())), daemon=True
-    )
-    look.start()
-    look.join(_OWN_NAME_S)
-    return found[0] if found else ()
+    try:
+        return call_within(_OWN_NAME_S, lambda: addresses_here(socket.gethostname()))
+    except TimeoutError:
+        return ()
 
 
 def routes_to(host: str, port: int = _PORT) -> tuple[str, ...]:
-    """Our addresses as seen from ``host``: of the way to each of its addresses, in their order."""
+    """This host's addresses as seen from ``host``, one per route to its addresses, in order."""
     found = []
     with contextlib.suppress(OSError, UnicodeError):
         for family, kind, protocol, _, address in socket.getaddrinfo(

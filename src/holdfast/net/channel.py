@@ -40,7 +40,7 @@ class Channel:
     """One connected stream socket.
 
     A message goes out at once as far as the socket takes it, and the rest when it is writable
-    again. A peer that does not read loses what comes after 4 MiB, and delays no other peer.
+    again. A peer that does not read loses messages after 4 MiB, and delays no other peer.
 
     Args:
         connected: The socket; closed with the channel.
@@ -52,7 +52,7 @@ class Channel:
 
     Attributes:
         gone: Why no more messages come or go; ``None`` while they may.
-        who: The peer, for log lines.
+        peer: Its name, for log lines.
         pid: Its process, as the kernel knows it; 0: on another host, or in another pid namespace.
         on_message, on_closed, frame_bytes_max: As above; may change between two messages.
         refusal: Turns the reason of a cut-off into a message to the peer.
@@ -62,7 +62,7 @@ class Channel:
 
     __slots__ = (
         "_backlog", "_decoder", "_descriptors", "_is_waiting", "_socket", "gone",
-        "on_closed", "on_message", "pid", "refusal", "report", "who",
+        "on_closed", "on_message", "peer", "pid", "refusal", "report",
     )  # fmt: skip
 
     def __init__(
@@ -80,7 +80,7 @@ class Channel:
         self._backlog = bytearray()
         self._is_waiting = False  # for the socket to take the backlog
         self.gone: str | None = None
-        self.who = ""
+        self.peer = ""
         self.on_message = on_message
         self.on_closed = on_closed
         self.refusal: Callable[[str], Mapping[str, Any]] | None = None
@@ -104,7 +104,7 @@ class Channel:
     # ------------------------------------------------------------ in
 
     def receive(self) -> None:
-        """Handle what has arrived: one chunk at most, so that a flood does not starve others."""
+        """Handle one chunk of arrived bytes at most, so that a flood does not starve others."""
         self.flush()
         self._read_chunk()
         self._end_if_gone()
@@ -181,7 +181,7 @@ class Channel:
             self.flush()
 
     def flush(self) -> None:
-        """Send what is waiting, as far as the socket takes it."""
+        """Send the waiting bytes, as far as the socket takes them."""
         if self.gone is not None:
             return
         try:
@@ -207,11 +207,11 @@ class Channel:
 
 
 def peer_of(connected: socket.socket) -> tuple[int, int]:
-    """Pid and user id at the other end of a Unix socket; pid 0: in a namespace we don't see."""
+    """Pid and user id at the other end of a Unix socket; pid 0: in another pid namespace."""
     raw = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS_BYTES)
     return int.from_bytes(raw[:4], sys.byteorder), int.from_bytes(raw[4:8], sys.byteorder)
 
 
 def is_trusted(uid: int) -> bool:
-    """Whether a process of user ``uid`` may command us: our own user's, or root's."""
+    """Whether a process of user ``uid`` may command this one: that of its own user, or of root."""
     return uid in (os.geteuid(), 0)

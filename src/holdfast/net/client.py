@@ -74,7 +74,7 @@ class Client:
                 if not sent and not wait_for.writable(fd, _left_s(until)):
                     _check_time(until)
         finally:
-            if 0 < len(left) < len(frame):  # half of it is out: what follows would make no sense
+            if 0 < len(left) < len(frame):  # half of it is out: a next frame could not be read
                 self.close()
 
     def receive(self, timeout_s: float | None) -> Message:
@@ -83,7 +83,7 @@ class Client:
         Raises:
             TimeoutError: None came within ``timeout_s``.
             OSError: The other end is gone, or the program has closed the descriptor.
-            FrameError: What came is no message.
+            FrameError: The bytes that came are no message.
         """
         until = _until(timeout_s)
         message = self._decoder.first()
@@ -92,12 +92,12 @@ class Client:
         return message
 
     def received(self) -> list[Message]:
-        """Messages that have come, a chunk at most beyond what was read already; waits for none.
+        """Messages that have come, a chunk at most beyond bytes already read; waits for none.
 
         Raises:
             OSError: There are none, and the other end is gone, or the program has closed the
                 descriptor.
-            FrameError: What came is no message.
+            FrameError: The bytes that came are no message.
         """
         self._check()
         if read := self._decoder.feed(b""):

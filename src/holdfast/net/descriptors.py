@@ -1,4 +1,4 @@
-"""One epoll: which descriptors are waited for, and who is called when one is ready."""
+"""One epoll: the descriptors that are waited for, and a callback for each."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ class Descriptors:
         """Sleep until something is ready or ``timeout_s`` are over; ``None``: without end."""
         for fd, _ in self.epoll.poll(timeout_s and min(timeout_s, wait_for.LONGEST_S)):
             callback = self._callbacks.get(fd)
-            # None: forgotten by one before it, or somebody only wants to be woken.
+            # None: forgotten by one before it, or registered only to wake the loop.
             if callback is not None:
                 callback()

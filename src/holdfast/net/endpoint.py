@@ -1,7 +1,6 @@
 """Both ends of holdfast's Unix sockets: to listen, and to ask and wait for the answer.
 
-Not for a loop (that is ``net/channel.py``). Every error says which path, what happened, and what
-the reader can do about it.
+Not for a loop (that is ``net/channel.py``). Every error names the path, the cause and a remedy.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ PATH_BYTES_MAX = 107
 _BACKLOG = 128
 
 
-class EndpointError(OSError):
+class UnixSocketError(OSError):
     """Something went wrong with a Unix socket. ``errno`` is that of the cause, if it has one."""
 
 
-class EndpointClosedError(EndpointError):
+class EndpointClosedError(UnixSocketError):
     """The other end is gone; a new connection may find its successor."""
 
 
-class EndpointTimeoutError(EndpointError, TimeoutError):
+class EndpointTimeoutError(UnixSocketError, TimeoutError):
     """The other end did not answer in time."""
 
 
-def _wrong(kind: type[EndpointError], text: str, cause: OSError | None = None) -> EndpointError:
+def _wrong(kind: type[UnixSocketError], text: str, cause: OSError | None = None) -> UnixSocketError:
     error = kind(text)
     if cause is not None:
         error.errno = cause.errno
@@ -51,7 +50,7 @@ def _check_length(path: str) -> None:
     length = len(os.fsencode(path))
     if length > PATH_BYTES_MAX:
         raise _wrong(
-            EndpointError,
+            UnixSocketError,
             f"socket path {path!r} has {length} bytes, the system's limit is {PATH_BYTES_MAX}; "
             "choose a shorter temporary directory (TMPDIR)",
         )
@@ -77,7 +76,7 @@ def listen(path: str) -> socket.socket:
     except OSError as error:
         listener.close()
         raise _wrong(
-            EndpointError, f"cannot listen on {path!r}: {error.strerror or error}", error
+            UnixSocketError, f"cannot listen on {path!r}: {error.strerror or error}", error
         ) from error
     return listener
 
@@ -103,7 +102,7 @@ class Connection(Client):
         Raises:
             EndpointClosedError: The other end is gone (the request may or may not have been read).
             EndpointTimeoutError: No answer within ``timeout_s``.
-            EndpointError: The answer is not one of ours.
+            EndpointError: The answer is no frame, or there are several.
         """
         operation = message.get("op")
         frame = encode(message)
@@ -134,12 +133,12 @@ class Connection(Client):
         except FrameError as error:
             self.close()
             raise _wrong(
-                EndpointError, f"{self.path!r} answered {operation!r} with no frame: {error}"
+                UnixSocketError, f"{self.path!r} answered {operation!r} with no frame: {error}"
             ) from error
         if more:
             self.close()
             raise _wrong(
-                EndpointError, f"{self.path!r} gave {1 + len(more)} answers to {operation!r}"
+                UnixSocketError, f"{self.path!r} gave {1 + len(more)} answers to {operation!r}"
             )
         return answer
 
@@ -158,10 +157,10 @@ class Connection(Client):
 
 
 def connect(path: str, timeout_s: float = 30.0) -> Connection:
-    """Connect to whoever listens on ``path``.
+    """Connect to the process that listens on ``path``.
 
     Raises:
-        EndpointError: Nobody listens there, it may not be used, or the queue stays full.
+        EndpointError: No process listens there, it may not be used, or the queue stays full.
     """
     _check_length(path)
     connecting = OwnSocket()
@@ -170,7 +169,9 @@ def connect(path: str, timeout_s: float = 30.0) -> Connection:
         connecting.connect(path)
     except OSError as error:
         connecting.close()
-        raise _wrong(EndpointError, f"cannot connect to {path!r}: {_why(error)}", error) from error
+        raise _wrong(
+            UnixSocketError, f"cannot connect to {path!r}: {_why(error)}", error
+        ) from error
     return Connection(path, connecting)
 
 

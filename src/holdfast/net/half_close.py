@@ -1,4 +1,4 @@
-"""Break connections that somebody else in this process owns, without taking them away.
+"""Break connections that other code of this process owns, without taking them away.
 
 A socket is named by descriptor *and* inode: descriptors are given out again, so a number that was
 right when it was noted may be another file when it is used. ``dup`` first, then look at the inode
@@ -19,7 +19,7 @@ class Watched(NamedTuple):
     Attributes:
         fd: Its number when it was registered.
         inode: The file behind it.
-        data: What its owner registered with it: a pointer, or again the number.
+        data: Registered with it by its owner: a pointer, or again the number.
     """
 
     fd: int
@@ -30,7 +30,7 @@ class Watched(NamedTuple):
     def is_by_number(self) -> bool:
         """Its owner registered the number, as Python and libuv do.
 
-        In half of the word; the rest is whatever was there.
+        In half of the word; the rest may be anything.
         """
         return self.data & 0xFFFFFFFF == self.fd
 
@@ -60,7 +60,7 @@ def _links() -> list[tuple[int, str]]:
 
 
 def watched_by(epoll_fd: int) -> list[Watched]:
-    """What an epoll waits for; empty if it is none (any more)."""
+    """Descriptors that an epoll waits for; empty if it is none (any more)."""
     found = []
     try:
         with open(f"/proc/self/fdinfo/{epoll_fd}", encoding="ascii") as lines:
@@ -77,7 +77,7 @@ def watched_by(epoll_fd: int) -> list[Watched]:
 
 
 def copy_of(fd: int, inode: int) -> socket.socket | None:
-    """A descriptor of our own for a socket; ``None``: ``fd`` is not that socket (any more)."""
+    """Another descriptor of a socket; ``None``: ``fd`` is not that socket (any more)."""
     try:
         copy = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 0)
     except OSError:
@@ -97,7 +97,7 @@ def is_listening(sock: socket.socket) -> bool:
 
 
 def half_close(sock: socket.socket) -> bool:
-    """Whoever waits for bytes from the other end gets end of file, now; the other end sees nothing.
+    """Give end of file, now, to code that waits for bytes; the other end sees nothing.
 
     Returns:
         False: the connection was not there yet, or is gone already.

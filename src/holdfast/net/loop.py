@@ -1,9 +1,4 @@
-"""One thread, one epoll: descriptors, signals and one deadline. Decides nothing.
-
-while not stopped:
-sleep until a descriptor is ready, a signal comes, or the deadline
-call whoever registered for it
-"""
+"""One thread, one epoll: waits for descriptors, signals and one deadline, and calls back."""
 
 from __future__ import annotations
 
@@ -43,7 +38,7 @@ class Loop(Descriptors):
 
     def __exit__(self, *_exc: object) -> None:
         for signum, handler in self._old_handlers.items():
-            signal.signal(signum, handler)  # type: ignore[arg-type] # what signal() gave us
+            signal.signal(signum, handler)  # type: ignore[arg-type] # from signal() itself
         signal.pthread_sigmask(signal.SIG_BLOCK, self._old_mask & set(self._old_handlers))
         signal.set_wakeup_fd(self._old_wakeup)
         self.epoll.close()
@@ -53,8 +48,8 @@ class Loop(Descriptors):
     def on_signals(self, signums: Iterable[int], callback: Callable[[int], None]) -> None:
         """Call ``callback`` with the number of each of these signals, outside the handler.
 
-        SIGHUP stays ignored if it is: the user said nohup. None stays blocked, as all are where a
-        thread has started us that leaves signals to others.
+        SIGHUP stays ignored if it is: the user said nohup. None stays blocked, as all are in a
+        process that was started by a thread with blocked signals.
         """
         for signum in signums:
             if signum == signal.SIGHUP and signal.getsignal(signum) == signal.SIG_IGN:

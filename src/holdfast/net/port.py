@@ -1,6 +1,6 @@
-"""Keep a TCP port free until the process that is told its number listens on it.
+"""Keep a TCP port free until the process that gets its number listens on it.
 
-A bound socket that does not listen holds the number: the kernel gives it to nobody who asks for
+A bound socket that does not listen holds the number: the kernel gives it to no server that wants
 "any port" and to no outgoing connection, while a server that sets SO_REUSEADDR (torch's TCPStore
 does, as nearly every server) may bind and listen on it. This closes the race between "this port was
 free" and "rank 0 listens", which a bind-and-close leaves open.
@@ -21,7 +21,7 @@ _LOOK_S = 0.001
 
 
 class ReservedPort:
-    """A port that stays ours until :meth:`release`."""
+    """A port that stays reserved until :meth:`release`."""
 
     def __init__(self) -> None:
         """Choose a free port, with free neighbours if there is such a place.
@@ -43,9 +43,9 @@ class ReservedPort:
         return port
 
     def wait_until_listened_on(self, within_s: float) -> bool:
-        """Until somebody listens on it; whether it was within the time.
+        """Until a process listens on it; whether it was within the time.
 
-        The kernel wakes nobody for that, so it is looked at, each millisecond.
+        The kernel has no event for that, so it is looked at, each millisecond.
         """
         give_up_at = clock.monotonic() + within_s
         while not self._is_listened_on():
@@ -56,7 +56,7 @@ class ReservedPort:
         return True
 
     def _is_listened_on(self) -> bool:
-        """Another that is bound alone would not be in the way: see above."""
+        """Another socket that is only bound would not be in the way: see above."""
         try:
             bound_socket(self.number).close()
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Wait until somebody listens at an address: names that appear late, hosts that come up late."""
+"""Wait until a process listens at an address: names and hosts may appear late."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from holdfast.net.pure.address import Endpoint
 _PAUSE_FIRST_S = 0.05
 _PAUSE_MAX_S = 1.0
 _ATTEMPT_S = 3.0
-"""For one connection: a packet that nobody answers is sent again after 1 s."""
+"""For one connection: a packet without an answer is sent again after 1 s."""
 _FIRST_WORD_S = 3.0
 _NEXT_WORD = 5
 """Each word of a wait comes when it has taken so many times as long as at the word before."""
 
 
-class UnreachableError(ConnectionError):
-    """Nobody could be reached; says who, for how long it was tried, and what to do."""
+class PeerUnreachableError(ConnectionError):
+    """An address could not be reached; names it, the time of trying, and the reason."""
 
 
 def wait_until_reachable(
@@ -28,51 +28,50 @@ def wait_until_reachable(
     port: int,
     within_s: float,
     stop: threading.Event,
-    tell: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> str:
-    """Return once somebody accepts connections at ``host``:``port``.
+    """Return once a process accepts connections at ``host``:``port``.
 
-    Nobody can wake us when a name or a listener appears elsewhere, so this tries again and again:
-    after 0.05 s, then less often, then every second.
+    A name or a listener that appears on another host causes no event here, so this tries again and
+    again: after 0.05 s, then less often, then every second.
 
     Args:
         host: Name or address; the name need not resolve yet (a Kubernetes pod's appears late).
         port: 1 to 65535.
         within_s: When to give up, in seconds.
         stop: Gives up at once when it is set.
-        tell: Called after 3, 15, 75 ... s with why nobody was reached so far, and until when this
-            goes on.
+        report: Called after 3, 15, 75 ... s with the reason so far, and until when this goes on.
 
     Returns:
-        Our own address, as whoever listens there sees it.
+        This host's address, as seen from there.
 
     Raises:
         UnreachableError: ``within_s`` is over, or ``stop`` is set.
     """
     begun_at = clock.monotonic()
-    pause_s, tell_after_s = _PAUSE_FIRST_S, _FIRST_WORD_S
+    pause_s, report_after_s = _PAUSE_FIRST_S, _FIRST_WORD_S
     while True:
         left_s = begun_at + within_s - clock.monotonic()
-        ours, why = _try(host, port, min(_ATTEMPT_S, max(left_s, _PAUSE_FIRST_S)))
-        if ours is not None:
-            return ours
+        own, why = _try(host, port, min(_ATTEMPT_S, max(left_s, _PAUSE_FIRST_S)))
+        if own is not None:
+            return own
         left_s = begun_at + within_s - clock.monotonic()
         if left_s <= 0:
             here, where = socket.gethostname(), Endpoint(host, port)
-            raise UnreachableError(
+            raise PeerUnreachableError(
                 f"{where} could not be reached from {here}: {why}, tried for {within_s:g} s"
             )
-        if within_s - left_s >= tell_after_s:
-            tell(f"{why}. Tried for {within_s - left_s:.0f} s, giving up in {left_s:.0f} s")
-            tell_after_s *= _NEXT_WORD
+        if within_s - left_s >= report_after_s:
+            report(f"{why}. Tried for {within_s - left_s:.0f} s, giving up in {left_s:.0f} s")
+            report_after_s *= _NEXT_WORD
         if stop.wait(min(pause_s, left_s)):
             where = Endpoint(host, port)
-            raise UnreachableError(f"{where} could not be reached before the end: {why}")
+            raise PeerUnreachableError(f"{where} could not be reached before the end: {why}")
         pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
 
 def _try(host: str, port: int, timeout_s: float) -> tuple[str | None, str]:
-    """Our address as seen from there, or why nobody can be reached just now."""
+    """This host's address as seen from there, or why it can't be reached just now."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:  # UnicodeError: a name of an impossible form
@@ -84,7 +83,7 @@ def _try(host: str, port: int, timeout_s: float) -> tuple[str | None, str]:
             with contextlib.closing(socket.socket(family, kind, protocol)) as probe:
                 probe.settimeout(timeout_s)
                 probe.connect(address)
-                ours: str = probe.getsockname()[0]
+                own: str = probe.getsockname()[0]
         except TimeoutError:
             why = f"{address[0]} does not answer"
         except ConnectionRefusedError:
@@ -92,5 +91,5 @@ def _try(host: str, port: int, timeout_s: float) -> tuple[str | None, str]:
         except OSError as error:
             why = f"{address[0]}: {error.strerror or error}"
         else:
-            return ours, ""
+            return own, ""
     return None, why

@@ -4,13 +4,8 @@
                     │              ├─ silence, garbage, an error ──► cut off, and logged
                     └─ refused     └─ too many ──► the oldest of the peer with the most goes first
 
-An unauthenticated connection costs one descriptor and few KiB (``frame_bytes_max``). How long it
-may stay, and which goes first, :mod:`holdfast.net.pure.admission` decides. Peers that are cut off
-are logged at a bounded rate, admitted ones as well.
-
-Without a free descriptor connections wait in the kernel's queue, where they cost nothing and their
-peers wait as long as they choose to. The listener, readable all that time, is not waited for; the
-server tries again every half second.
+:mod:`holdfast.net.pure.admission` decides how long an unauthenticated connection may stay, and
+which goes first. Lines about peers that are cut off are logged at a bounded rate.
 """
 
 from __future__ import annotations
@@ -22,7 +17,7 @@ from holdfast.base import clock
 from holdfast.base.pure.deadlines import earliest
 from holdfast.net.channel import Channel, RefusedError, is_trusted, peer_of
 from holdfast.net.pure.admission import SILENT_S, AdmissionControl
-from holdfast.net.pure.complaints import RateLimitedLog
+from holdfast.net.pure.rate_limited_log import RateLimitedLog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +38,7 @@ _NONE_FREE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def local_process(connected: socket.socket, _address: object) -> str:
-    """Identify the process at the other end of a Unix socket: ours, or root's.
+    """Identify the process at the other end of a Unix socket: of this user, or of root.
 
     Raises:
         RefusedError: It belongs to another user.
@@ -65,10 +60,10 @@ class Server:
         log: Called with each line about a peer that was cut off, or about missing descriptors.
         identify: Called with a new socket and its address; returns the peer's name for log lines.
             Raises :class:`RefusedError` to hang up.
-        greeting: What the first messages of a peer are called, in log lines.
+        greeting: Name of a peer's first messages, in log lines.
         unauthenticated_max: Connections that may wait to be admitted.
         frame_bytes_max: Longest message of an unauthenticated connection.
-        refusal: Turns the reason of a cut-off into a message to the peer; None: it is not told.
+        refusal: Turns the reason of a cut-off into a message to the peer; None: it gets none.
         may_accept: Called before each connection is accepted; False: none is, now.
     """
 
@@ -156,15 +151,15 @@ class Server:
                 return
 
     def drain(self) -> None:
-        """Accept connections that wait, and handle what all that wait have sent by now."""
+        """Accept connections that wait, and handle all that unauthenticated ones have sent."""
         if self._is_listening:
             self.accept()
         for channel in list(self._unauthenticated.values()):
             channel.receive()
 
-    def report(self, who: str, what: str) -> None:
-        """Log "<who> <what>", once per peer and minute."""
-        if (line := self._rate.line(who, what, clock.monotonic())) is not None:
+    def report(self, peer: str, text: str) -> None:
+        """Log "<peer> <text>", once per peer and minute."""
+        if (line := self._rate.line(peer, text, clock.monotonic())) is not None:
             self._log(line)
 
     # ------------------------------------------------------------ inside
@@ -178,6 +173,8 @@ class Server:
         except OSError as error:
             if error.errno not in _NONE_FREE:
                 return True  # the peer is gone again
+            # Connections wait in the kernel's queue, where they cost nothing. The listener is
+            # readable all that time, so it is not waited for.
             self._pause()
             self._retry_at = clock.monotonic() + _RETRY_S
             most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -188,7 +185,7 @@ class Server:
             )
             return False
         try:
-            who = self._identify(connected, address)
+            peer = self._identify(connected, address)
         except (RefusedError, OSError) as error:  # OSError: the peer is gone again
             connected.close()
             self.report("a caller", f"was cut off: {error}")
@@ -198,11 +195,11 @@ class Server:
         channel = Channel(
             connected, self._descriptors, self._on_message, self._forget, self._frame_bytes_max
         )
-        channel.who = who
+        channel.peer = peer
         channel.refusal = self._refusal
         channel.report = self._report_cut_off
         self._unauthenticated[channel.fileno()] = channel
-        self._admission.came(channel.fileno(), who, clock.monotonic())
+        self._admission.came(channel.fileno(), peer, clock.monotonic())
         return True
 
     def _pause(self) -> None:
@@ -227,4 +224,4 @@ class Server:
                 return
 
     def _report_cut_off(self, channel: Channel, why: str) -> None:
-        self.report(channel.who, f"was cut off: {why}")
+        self.report(channel.peer, f"was cut off: {why}")

@@ -7,7 +7,7 @@ import socket
 _PROBES = 3
 _LONGEST_IDLE_S = 32767
 _LONGEST_UNACKNOWLEDGED_MS = 2**31 - 1
-"""What the kernel takes at most: 9 hours, and 24 days."""
+"""The kernel's maximum: 9 hours, and 24 days."""
 
 
 def bound_socket(port: int) -> socket.socket:
@@ -34,8 +34,8 @@ def bound_socket(port: int) -> socket.socket:
 def tune(connected: socket.socket, silence_s: float) -> None:
     """No delay for small frames; an error once the peer's machine is silent for ``silence_s``.
 
-    Applies to what we sent and was not acknowledged (TCP_USER_TIMEOUT), and, by keepalive, to a
-    connection on which nobody says anything.
+    Applies to bytes that were sent and not acknowledged (TCP_USER_TIMEOUT), and, by keepalive, to
+    an idle connection.
     """
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

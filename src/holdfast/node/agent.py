@@ -1,8 +1,8 @@
-"""The launcher of one node at work: feeds ``node/pure/launcher.py`` and does what it says.
+"""The launcher of one node at work: carries out the effects of ``node/pure/launcher.py``.
 
-One thread on one epoll waits for signals (SIGCHLD: a process has ended), for monitors, for requests
-of ranks, and for the machine's deadline. Output and event files have threads of their own, because
-terminals and disks may be slow. Decides nothing.
+One thread on one epoll waits for signals (SIGCHLD: a process has ended), monitors, requests of
+ranks, and the machine's deadline. Output and event files have threads of their own, because
+terminals and disks may be slow.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.base import clock
-from holdfast.base.processes import child, memory_read
-from holdfast.base.processes.family import Family
+from holdfast.base.processes import child, file_read
+from holdfast.base.processes.descendants import Family
 from holdfast.base.processes.job_name import new_job
 from holdfast.base.processes.job_record import JobRecord
 from holdfast.base.processes.proc import MARKER
@@ -37,47 +38,58 @@ from holdfast.events.event_log import EventLog
 from holdfast.events.pure import schema
 from holdfast.evidence.pure.echoes import is_echo
 from holdfast.fault_tolerance.data import WorkloadAction
-from holdfast.inplace.pure.in_place import CallBegan
+from holdfast.inplace.pure.job_calls import (
+    CallBegan,
+    CallEnded,
+    EndsHungRank,
+    OfGuard,
+    RestartedInPlace,
+)
 from holdfast.job.pure.exit_codes import Ending
-from holdfast.job.pure.leader import Publish, ReadIteration
-from holdfast.job.pure.member import CycleStopping, Phase, RanksFailed, Send, Standby
-from holdfast.job.pure.membership import Join
+from holdfast.job.pure.leader import ReadIteration
+from holdfast.job.pure.member import (
+    CycleStopping,
+    MemberPhase,
+    RanksFailed,
+    StartRanks,
+    WaitAsSpare,
+)
+from holdfast.job.pure.membership import Decision, Join, Message
 from holdfast.net.loop import Loop
-from holdfast.net.port import ReservedPort
-from holdfast.node.announcer import Announcer
-from holdfast.node.console import LOGGER, PumpHandler
+from holdfast.node.console import LOGGER, STDERR, STDOUT, PumpHandler, log_note
 from holdfast.node.control_endpoint import ControlEndpoint
 from holdfast.node.job_part import iteration_file, make_launcher, open_lease, open_log
 from holdfast.node.monitors import Monitors
-from holdfast.node.part import Context, CycleBegins, CycleEnding, CycleStarted, RankKilled, Waiting
+from holdfast.node.part import Context, CycleStarted, RankKilled
 from holdfast.node.processes.output import OutputPump
-from holdfast.node.processes.rank_0_port import Rank0Port
-from holdfast.node.processes.ranks import NodePlace, Rank, Ranks, rank_env
+from holdfast.node.processes.ranks import Rank0Port, RankProcess, Ranks
 from holdfast.node.processes.sweeper import Sweeper, end_orphans
-from holdfast.node.processes.worker_env import unplaced
+from holdfast.node.processes.worker_env import rank_env, unplaced
 from holdfast.node.pure import launcher as machine
-from holdfast.node.pure import node, node_evidence, rank_life
+from holdfast.node.pure import node, rank_life
+from holdfast.node.pure.cycle_events import CycleEnding, Waiting
+from holdfast.node.pure.node_evidence import IncidentOver
 from holdfast.node.records.incident_folder import IncidentFolders
-from holdfast.node.records.incidents import Incidents
+from holdfast.node.records.incidents import IncidentRecords
 from holdfast.node.records.progress_log import ProgressLog
 from holdfast.node.records.run_folders import RunFolders
-from holdfast.node.watch import Watch
+from holdfast.node.reporter import JobReporter
+from holdfast.node.watch import HangWatch
 from holdfast.options.plan import LaunchPlan
-from holdfast.watch.pure import monitor_messages as said
+from holdfast.watch.pure import monitor_messages
+from holdfast.watch.pure.rank_messages import ExitsNow, Uncaught
 
 if TYPE_CHECKING:
     from holdfast.health.pure.health import Finding
-    from holdfast.inplace.pure.in_place import CallEnded, EndsHungRank
-    from holdfast.node.host_care import HostCare
+    from holdfast.node.health_process import HealthProcess
     from holdfast.node.observing import Observing
     from holdfast.node.part import Happening, MakePart, Part
     from holdfast.node.processes.controlled_process import ControlledProcess
     from holdfast.node.records.iteration_file import IterationReader
 
-_STDOUT, _STDERR = 1, 2
-_LAST_WORDS_S = 2.0
-"""How long the end of a job waits for what a monitor says of a rank that it has just ended; a busy
-host may have no CPU for it yet."""
+_LAST_MESSAGES_S = 2.0
+"""How long the end of a job waits for a monitor's last messages about a rank that it has just
+ended; a busy host may have no CPU for it yet."""
 _OUTPUT_DRAIN_S = 5.0
 """How long the launcher's exit waits for a console that does not take the last output."""
 
@@ -97,24 +109,14 @@ class NodeAgent:
         family: Callable[..., Family] = Family,
         parts: Iterable[MakePart] = (),
     ) -> None:
-        """Make folders and files, start nothing.
+        """Make folders and files, start nothing; raises OSError where one cannot be made.
 
-        Args:
-            plan: What to do.
-            environ: The launcher's environment.
-            job: Name of this launcher's life; None: a new one.
-            health: A health process that was started for it; None: it starts its own.
-            owns_process: This process is the launcher, no program that runs one: all its children
-                are ours to reap.
-            loop: Waits for what happens; None: for this host.
-            family: Makes what knows the processes below us.
-            parts: Make those parts that only some jobs have.
-
-        Raises:
-            OSError: A folder or file cannot be made.
+        ``job`` marks all processes of this launcher; None: a new name. ``health`` is a health
+        process that was started for it. ``owns_process``: this process is the launcher, no program
+        that runs one, and may reap all its children. ``parts`` make those that only some jobs have.
         """
         self._plan = plan
-        # A marker that we inherited is of another job, and its launcher's alone to pass on.
+        # An inherited marker is of another job: only that job's launcher passes it on.
         self._environ = {name: value for name, value in environ.items() if name != MARKER}
         self._owns_process = owns_process
         self._make_family = family
@@ -128,7 +130,7 @@ class NodeAgent:
         self._progress = ProgressLog(self._events, folders.pages)
         self._port = Rank0Port(plan.master_port if plan.meeting is None else None)
         self._launcher = make_launcher(plan, f"{self._node_name}-{self._job}", self._port.number)
-        self._log = open_log(plan, lambda: self._launcher.member.phase is Phase.DONE)
+        self._log = open_log(plan, lambda: self._launcher.member.phase is MemberPhase.DONE)
         self._inbox: deque[machine.Event] = deque()
         self._is_at_work = False
         self._defect: Exception | None = None
@@ -138,27 +140,29 @@ class NodeAgent:
         self._loop = Loop() if loop is None else loop
         self._monitors = Monitors(self._loop, self._on_monitor_message)
         lease = self._lease.path if self._lease else None
-        self._watch = Watch(plan, self._job, self._node_name, folders, lease, self._monitors)
+        self._watch = HangWatch(plan, self._job, self._node_name, folders, lease, self._monitors)
         self._iterations: IterationReader | None = None
         self._ranks: Ranks | None = None
         self._past: Ranks | None = None
         self._tie: list[str] = []
-        self._says = Announcer(
+        self._reporter = JobReporter(
             plan,
             self._node_name,
             self.run_dir,
             self._launcher,
             self._pump,
-            self._event,
+            self._write_event,
             self._environ.get("TORCHELASTIC_ERROR_FILE"),
         )
         kept = IncidentFolders(self._node_name, str(self.run_dir), folders.staging)
-        self._incidents = incidents = Incidents(self._events, kept, self._says.incident_over)
+        self._incidents = incidents = IncidentRecords(
+            self._events, kept, self._reporter.incident_over
+        )
         self._terminal = Terminal(0) if plan.stdin_rank is not None else None
-        self._care: HostCare | None = None
+        self._care: HealthProcess | None = None
         self._observing: Observing | None = None
         self._sweeper = Sweeper(self._loop, self._spared, self._living_ranks, self._on_swept)
-        lines = self._says.restart_lines
+        lines = self._reporter.restart_lines
         self._parts: list[Part] = [self._sweeper, lines, self._progress, incidents]
         self._exit: int | None = None
         self._launcher_socket = os.path.join(  # noqa: PTH118
@@ -171,7 +175,7 @@ class NodeAgent:
         Signals are taken from the first to the last moment: while nothing runs yet they wait for
         their turn, and clean-up is not interrupted.
         """
-        descriptor = _STDOUT if self._plan.log_to_stdout else _STDERR
+        descriptor = STDOUT if self._plan.log_to_stdout else STDERR
         handler = PumpHandler(self._pump, descriptor, self._node_name)
         with self._loop as loop:
             loop.on_signals([signal.SIGCHLD], lambda _: self._reap())
@@ -190,7 +194,7 @@ class NodeAgent:
 
     def outcome(self) -> dict[str, object]:
         """How the job ended here, with the ranks of the last cycle; after :meth:`run`."""
-        return self._says.outcome(self._ranks, self._exit_code())
+        return self._reporter.outcome(self._ranks, self._exit_code())
 
     def _exit_code(self) -> int:
         if self._exit is not None:
@@ -201,20 +205,20 @@ class NodeAgent:
     def _prepare(self) -> None:
         plan = self._plan
         if plan.care:
-            from holdfast.node.host_care import HostCare  # noqa: PLC0415 - where used
+            from holdfast.node.health_process import HealthProcess  # noqa: PLC0415 - where used
 
-            self._care = HostCare(
+            self._care = HealthProcess(
                 plan.care,
                 loop=self._loop,
                 job=self._job,
                 started=self._health,
                 on_checked=self._on_host_checked,
-                on_sick=self._on_host_sick,
-                write_down=self._event,
+                on_unhealthy=self._on_unhealthy,
+                write_down=self._write_event,
             )
             self._parts.append(self._care)
         has_terminal = self._terminal is not None and self._terminal.exists
-        self._says.job_begins(self._job, has_terminal=has_terminal)
+        self._reporter.job_begins(self._job, has_terminal=has_terminal)
         end_orphans()
         started = self._care.pids() if self._care else ()
         record = JobRecord(self._folders.runtime_dir, self._job)
@@ -223,29 +227,27 @@ class NodeAgent:
         )
         self._tie = child.death_tie()
         context = Context(
-            self._loop, self._tie, self._job, self._folders.runtime_dir, self._what_a_rank_is
+            self._loop, self._tie, self._job, self._folders.runtime_dir, self._rank_template
         )
         self._parts += [make(context) for make in self._make_parts]
 
     def _serve(self, loop: Loop) -> None:
-        """Until there is nothing more to do; whatever happens, nothing of it is left running."""
+        """Run until the job is over here; then, or after an error, end all its processes."""
         self._control = ControlEndpoint(
             self._launcher_socket,
             loop,
             self._on_request,
-            self._says.restarted_in_place,
-            self._on_hung_in_place,
-            self._on_call,
-            self,
+            self._on_guard_message,
+            self._on_exception,
         )
         self._parts.append(self._control)
         try:
             self._feed(Begin())
-            self._reap()  # who ended before anybody listened for that
+            self._reap()  # processes that ended before SIGCHLD was handled
             self._begin_observing()
             self._log.begin(loop, self._work)
             if self._plan.meeting:
-                self._tell(Waiting())
+                self._notify(Waiting())
             loop.run(self._next_deadline, self._on_time)
             if self._defect is not None:
                 raise self._defect
@@ -253,9 +255,9 @@ class NodeAgent:
             self._log.close()
             self._control.close()
             self._sweeper.keep_helpers()
-            lives = self._launcher.rank_lives.items()
+            lives = self._launcher.node.lives.ranks.items()
             explained = [k for k, life in lives if life.is_written_about]
-            self._monitors.hear_to_the_end(explained, _LAST_WORDS_S)
+            self._monitors.drain_until_closed(explained, _LAST_MESSAGES_S)
             self._monitors.close()
             for part in reversed(self._parts):
                 part.end()
@@ -263,19 +265,21 @@ class NodeAgent:
 
     def _begin_observing(self) -> None:
         """After the ranks, which have more to do."""
-        if self._plan.observing is not None:
+        plan = self._plan
+        if plan.observing is not None:
+            from holdfast.events.observer_messages import Orders  # noqa: PLC0415 - where used
             from holdfast.node.observing import Observing  # noqa: PLC0415 - where used
 
-            self._observing = Observing(
-                self._plan.observing,
-                loop=self._loop,
-                job=self._job,
-                run_dir=self.run_dir,
-                runtime_dir=self._folders.runtime_dir,
-                nproc=self._plan.nproc_per_node,
-                node=self._node_name,
-                run_id=self._plan.run_id,
+            orders = Orders(
+                plan.observing,
+                str(self.run_dir),
+                self._folders.runtime_dir,
+                plan.nproc_per_node,
+                self._node_name,
+                plan.run_id,
+                tuple(sys.path),
             )
+            self._observing = Observing(orders, self._loop, self._job)
             self._parts.append(self._observing)
 
     def _next_deadline(self) -> float | None:
@@ -283,14 +287,14 @@ class NodeAgent:
         return earliest(self._launcher.next_deadline(), *parts)
 
     def _on_time(self) -> None:
-        self._work()  # who spoke meanwhile is not silent
+        self._work()  # a node whose message has arrived meanwhile is not silent
         self._feed(TimePassed())
         for part in self._parts:
             part.on_time()
 
-    def _tell(self, happening: Happening) -> None:
+    def _notify(self, happening: Happening) -> None:
         for part in self._parts:
-            part.hear(happening)
+            part.on_event(happening)
 
     def _take(
         self,
@@ -304,19 +308,19 @@ class NodeAgent:
 
     # ------------------------------------------------------------ events in
     def _on_signal(self, signum: int) -> None:
-        self._event(schema.SignalReceived(signum))
+        self._write_event(schema.SignalReceived(signum))
         arrived = SignalArrived(signum)
         self._feed(arrived)
-        self._tell(arrived)
+        self._notify(arrived)
 
     def _feed(self, event: machine.Event) -> None:
         self._inbox.append(event)
         self._work()
 
     def _work(self) -> None:
-        """Hand over what has come; what effects bring comes after all effects of one event.
+        """Handle all waiting events; those that effects cause come after all effects of one event.
 
-        An effect that cannot be carried out ends the launcher, and not whatever has called us.
+        An effect that cannot be carried out ends the launcher, and not the loop's callback.
         """
         if self._is_at_work or self._defect is not None:
             return
@@ -336,7 +340,7 @@ class NodeAgent:
             self._is_at_work = False
 
     def _next_event(self) -> machine.Event | None:
-        """What the log has brought comes first: it may be what an effect has just said there."""
+        """The log's events come first: an effect may have just put them there."""
         event = self._log.take()
         return self._inbox.popleft() if event is None and self._inbox else event
 
@@ -344,26 +348,37 @@ class NodeAgent:
         for reaped in self._sweeper.reap():
             if self._ranks and (rank := self._ranks.with_pid(reaped.pid)):
                 if reaped.exit_code == -signal.SIGKILL:
-                    self._tell(RankKilled(rank))
+                    self._notify(RankKilled(rank))
                 rank.ended(reaped)
                 local_rank = rank.place.local_rank
                 if self._terminal and local_rank == self._plan.stdin_rank:
                     self._terminal.restore()
-                self._says.rank_exited(rank, reaped.exit_code)
-                self._monitors.hear_out(local_rank)  # why, if it was its monitor's signal
+                self._reporter.rank_exited(rank, reaped.exit_code)
+                self._monitors.drain(local_rank)  # why, if it was its monitor's signal
                 if self._control:  # or that of the guard of restarts in place
-                    self._control.hear_out()
+                    self._control.drain()
                 self._feed(rank_life.Exited(local_rank, reaped.exit_code))
-            elif memory_read.forget(reaped.pid) or any(part.died(reaped) for part in self._parts):
+            elif file_read.forget(reaped.pid) or any(part.died(reaped) for part in self._parts):
                 pass
             elif (watched := self._monitors.died(reaped.pid)) is not None:
-                self._event(schema.MonitorExited(watched, reaped.exit_code))
+                self._write_event(schema.MonitorExited(watched, reaped.exit_code))
                 self._feed(rank_life.MonitorGone(watched))
         self._sweeper.go_on()
 
     def _on_request(self, rank: int, action: WorkloadAction, description: str) -> None:
-        self._event(schema.ControlRequest(rank, action.name, description))
+        self._write_event(schema.ControlRequest(rank, action.name, description))
         self._feed(ControlRequested(rank, action.name, description))
+
+    def _on_guard_message(self, message: OfGuard) -> None:
+        match message:
+            case CallBegan() | CallEnded():
+                self._feed(message)
+            case RestartedInPlace():
+                self._reporter.restarted_in_place(message)
+            case EndsHungRank():
+                self._on_hung_in_place(message)
+            case _:
+                assert_never(message)
 
     def _on_hung_in_place(self, ended: EndsHungRank) -> None:
         if self._ranks and (rank := self._ranks.with_rank(ended.rank)):
@@ -373,78 +388,61 @@ class NodeAgent:
             rank.hung_in_place = f"{shows}{ended.text}"
             if (began := ended.began) is None:
                 return
-            text = f"{began.kind} of rank {began.rank}: {began.text}"
+            text = f"{began.kind.value} of rank {began.rank}: {began.text}"
             rank.hung_in_place += f"; the restart began with {text}"
             first = self._ranks.with_rank(began.rank)
             if first is not None and not is_echo(began.text):
                 first.began_restart, first.began_restart_at = began.text, ended.began_at
 
-    def _on_call(self, call: CallBegan | CallEnded) -> None:
-        if self._ranks is None or call.cycle != self._ranks.cycle:
-            return  # its guard was stopped until now
-        found = [self._ranks.with_rank(rank) for rank in call.ranks]
-        local_ranks = tuple(rank.place.local_rank for rank in found if rank is not None)
-        if isinstance(call, CallBegan):
-            self._feed(node.CallBegan(local_ranks))
-        else:
-            self._feed(node.CallEnded(local_ranks, call.finished))
-
-    # What a rank says that an exception ends (control_endpoint.Exits); no other process counts.
-    def uncaught(self, pid: int, traceback: str) -> bool:
-        """Whether it is a rank; its end is seen to."""
-        rank = self._ranks and self._ranks.with_pid(pid)
-        if not rank or self._plan.ft.exception_grace_in_force is None:
+    def _on_exception(self, pid: int, message: Uncaught | ExitsNow | None) -> bool:
+        """A process reports the exception that ends it; whether it is a rank of this launcher."""
+        if self._ranks is None or self._plan.ft.exception_grace_in_force is None:
             return False
-        rank.raised = traceback
-        self._feed(rank_life.Raised(rank.place.local_rank))
+        if isinstance(message, Uncaught):
+            if (rank := self._ranks.with_pid(pid)) is None:
+                return False
+            rank.raised = message.traceback
+        else:  # it may have been reaped since
+            ranks = self._ranks.ranks.values()
+            rank = next((it for it in ranks if it.pid == pid and it.raised), None)
+            if rank is None:
+                return False
+            if isinstance(message, ExitsNow) and rank.life.raised_at is not None:
+                self._reporter.rank_raised(rank)
+        self._feed(rank_life.RankSaid(rank.place.local_rank, message))
         return True
-
-    def exits_now(self, pid: int) -> None:
-        """Its exit handlers have run."""
-        if rank := self._raising(pid):
-            if rank.life.raised_at is not None:
-                self._says.rank_raised(rank)
-            self._feed(rank_life.ExitsNow(rank.place.local_rank))
-
-    def goes_on(self, pid: int) -> None:
-        """It has left without that."""
-        if rank := self._raising(pid):
-            self._feed(rank_life.GoesOn(rank.place.local_rank))
-
-    def _raising(self, pid: int) -> Rank | None:
-        ranks = self._ranks.ranks.values() if self._ranks else ()
-        return next((rank for rank in ranks if rank.pid == pid and rank.raised), None)
 
     def _on_host_checked(self, problem: str | None) -> None:
         self._feed(node.HostChecked(problem))
 
-    def _on_host_sick(self, finding: Finding) -> None:
+    def _on_unhealthy(self, finding: Finding) -> None:
         self._feed(node.HostBroke(str(finding), finding.device))
 
-    def _on_monitor_message(self, local_rank: int, message: said.ToLauncher) -> None:
-        match message:
-            case said.Log(level, text):
-                number = logging.getLevelName(level.upper())
-                LOGGER.log(number if isinstance(number, int) else logging.INFO, text)
-        heard = self._incidents.with_exception(local_rank, message)
-        monitor_said = rank_life.MonitorSaid(local_rank, heard)
-        self._tell(monitor_said)
+    def _on_monitor_message(self, local_rank: int, message: monitor_messages.ToLauncher) -> None:
+        if isinstance(message, monitor_messages.MonitorLog):
+            number = logging.getLevelName(message.level.upper())
+            LOGGER.log(number if isinstance(number, int) else logging.INFO, message.text)
+        message = self._incidents.with_exception(local_rank, message)
+        monitor_said = rank_life.MonitorSaid(local_rank, message)
+        self._notify(monitor_said)
         self._feed(monitor_said)
 
-    def _event(self, body: schema.Body, cycle: int | None = None) -> None:
+    def _write_event(self, body: schema.Body, cycle: int | None = None) -> None:
         self._events.write(body, max(0, self._cycle) if cycle is None else cycle)
 
     # ------------------------------------------------------------ effects out
     def _do(self, effect: machine.Effect) -> None:
+        if isinstance(effect, Message):
+            self._log.send(effect)
+            if isinstance(effect, Join) and self._plan.meeting is not None:
+                self._write_event(schema.Joining())
+            return
+        if isinstance(effect, Decision):
+            self._log.publish(effect)
+            return
         match effect:
-            case Send(message):
-                self._log.send(message)
-                if isinstance(message, Join) and self._plan.meeting is not None:
-                    self._event(schema.Joining())
-            case Publish(decision):
-                self._log.publish(decision)
-            case node.StartCycle(cycle):
-                self._start_cycle(cycle)
+            case StartRanks():
+                self._start_ranks(effect)
             case node.SignalRanks(local_ranks, signum):
                 self._signal(local_ranks, signum, group=self._plan.signal_groups)
             case node.KillRanks(local_ranks):
@@ -463,7 +461,7 @@ class NodeAgent:
                     self._feed(rank_life.MonitorGone(local_rank))
             case rank_life.EndHandlers(local_rank, after_s):
                 rank = self._rank(local_rank)
-                self._says.rank_raised(rank)
+                self._reporter.rank_raised(rank)
                 LOGGER.warning(
                     "rank %d: its exit handlers have not ended %g s after its exception "
                     "(--ft-exception-grace): killing it",
@@ -471,27 +469,22 @@ class NodeAgent:
                     after_s,
                 )
                 rank.signal(signal.SIGKILL, group=True)
-            case (
-                rank_life.AwaitReport()
-                | rank_life.HoldClocks()
-                | node_evidence.LookAt()
-                | node_evidence.LetGoOn()
-            ):
-                assert self._ranks is not None
-                self._watch.carry_out(effect, self._ranks)
-            case node_evidence.IncidentOver():
-                self._tell(effect)
-            case node.FailureSeen():
-                self._on_failure_seen(effect)
+            case rank_life.ToMonitors(messages):
+                for local_rank, message_to in messages.items():
+                    self._monitors.send(local_rank, message_to)
+            case IncidentOver():
+                self._notify(effect)
+            case RanksFailed():
+                self._on_failure(effect)
             case CycleStopping():
-                self._says.stopping(effect)
-            case Standby(cycle):
-                self._says.standing_by(cycle)
+                self._reporter.stopping(effect)
+            case WaitAsSpare(cycle):
+                self._reporter.standing_by(cycle)
             case node.Explain(cycle, will_restart):
                 past = self._past
                 ranks = past if past is not None and past.cycle == cycle else self._ranks
                 assert ranks is not None
-                self._says.explain(cycle, ranks, will_restart=will_restart)
+                self._reporter.explain(cycle, ranks, will_restart=will_restart)
             case node.CheckHost(after_ranks):
                 assert self._care is not None
                 self._care.check(after_ranks=after_ranks)
@@ -499,12 +492,12 @@ class NodeAgent:
                 rank = self._rank(local_rank)
                 LOGGER.error("ending rank %d: %s", rank.place.rank, problem)
                 rank.signal(signal.SIGKILL, group=True)
-            case Note(level, text):
-                LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
-            case machine.Finish():
+            case Note():
+                log_note(effect)
+            case machine.LeaveProcess():
                 self._progress.last_look()
-                self._says.finish(effect, self._ranks, self._progress.two_lines)
-            case machine.Quit(exit_code):
+                self._reporter.finish(effect, self._ranks, self._progress.two_lines)
+            case machine.QuitProcess(exit_code):
                 self._exit = exit_code
                 self._loop.stop()
             case _:
@@ -534,27 +527,23 @@ class NodeAgent:
             )
         self._iterations.ask(quiet=first)
 
-    def _own_place(self) -> tuple[NodePlace, ReservedPort | None]:
-        """Where this node stands in the decided cycle, and the port kept for its rank 0."""
-        formed, place = self._launcher.formed, self._launcher.place
-        assert formed is not None
-        assert place is not None
-        stands = NodePlace.of(formed, place, self._log.gloo_interface())
-        return stands, None if place.rank_offset > 0 else self._port.hand_over()
-
-    def _start_cycle(self, cycle: int) -> None:
+    def _start_ranks(self, start: StartRanks) -> None:
         self._sweeper.stop()
         plan = self._plan
         if self._ranks:
             self._ranks.close(self._pump)
             self._past = self._ranks
-        stands, port = self._own_place()
-        lives, staged = self._launcher.rank_lives, Path(self._folders.staging.folder(cycle))
+        port = None if start.place.rank_offset > 0 else self._port.hand_over()
+        lives = self._launcher.node.lives.ranks
+        staged = Path(self._folders.staging.folder(start.round.cycle))
+        interface = self._log.gloo_interface()
         self._ranks = ranks = Ranks(
-            plan, stands, self.run_dir, staged, cycle, self._job, port, lives
+            plan, start, interface, self.run_dir, staged, self._job, port, lives
         )
-        self._event(schema.CycleJoined(stands.master_port, stands.group_rank))
-        self._tell(CycleBegins(ranks))
+        joined = schema.CycleJoined(start.round.master_port, start.place.group_rank)
+        self._write_event(joined)
+        has_rank_0 = ranks.place.rank_offset == 0
+        self._reporter.restart_lines.cycle_begins(ranks.cycle, has_rank_0=has_rank_0)
         self._watch.begin(ranks, self._past.cycle if self._past else None)
         for local_rank in ranks.ranks:
             rank = ranks.start(
@@ -566,18 +555,19 @@ class NodeAgent:
                 self._pump,
                 self._take,
             )
-            self._says.rank_started(rank)
-            if local_rank == 0:
-                ranks.let_rank_0_go_first()
+            self._reporter.rank_started(rank)
         if plan.monitors_enabled:
             self._monitors.start_missing()  # after the ranks, which have more to do
+        pids = {local_rank: rank.pid for local_rank, rank in ranks.ranks.items()}
+        self._launcher.node.ranks_started(pids)
         assert self._sweeper.family is not None
-        self._sweeper.family.ranks_started([rank.pid for rank in ranks.ranks.values()])
-        self._tell(CycleStarted(ranks))
-        self._says.cycle_started(ranks)
+        self._sweeper.family.ranks_started([*pids.values()])
+        ranks.let_rank_0_go_first()
+        self._notify(CycleStarted(ranks))
+        self._reporter.cycle_started(ranks)
 
-    def _what_a_rank_is(self, local_rank: int) -> tuple[list[str], dict[str, str], int | None]:
-        """Command, environment and pid of a rank, as far as no cycle has a part in them."""
+    def _rank_template(self, local_rank: int) -> tuple[list[str], dict[str, str], int | None]:
+        """Command, environment and pid of a rank, without what differs from cycle to cycle."""
         plan, rank = self._plan, self._ranks.ranks[local_rank] if self._ranks else None
         nproc = plan.nproc_per_node
         place = rank.place if rank else unplaced(local_rank, nproc)
@@ -586,40 +576,41 @@ class NodeAgent:
         is_alive = rank is not None and rank.pid and rank.exit_code is None
         return plan.command_for(local_rank), env, rank.pid if rank and is_alive else None
 
-    def _rank(self, local_rank: int) -> Rank:
+    def _rank(self, local_rank: int) -> RankProcess:
         assert self._ranks is not None
         return self._ranks.ranks[local_rank]
 
-    def _on_failure_seen(self, seen: node.FailureSeen) -> None:
-        if seen.every or not self._launcher.node.survives_ranks:
-            self._tell(CycleEnding())
+    def _on_failure(self, failed: RanksFailed) -> None:
+        if failed.every or not self._launcher.node.survives_ranks:
+            self._notify(CycleEnding())
         assert self._ranks is not None
-        end = self._ranks.end(seen.local_rank, self._pump)
-        failure = self._says.failure_seen(seen, end)
-        self._feed(RanksFailed(seen.cycle, failure, seen.every, seen.may_restart))
+        end = self._ranks.end(failed.local_rank, self._pump)
+        failure = self._reporter.ranks_failed(failed, end)
+        self._feed(RanksFailed(**{**vars(failed), "failure": failure}))
 
     # ------------------------------------------------------------ nothing left behind
     def _spared(self) -> frozenset[int]:
-        """Processes of ours that outlive a cycle."""
+        """Processes of the launcher that outlive a cycle."""
         helpers = (part.pids() for part in self._parts)
-        return self._monitors.pids().union(memory_read.readers(), *helpers)
+        return self._monitors.pids().union(file_read.readers(), *helpers)
 
     def _living_ranks(self) -> frozenset[int]:
         ranks = self._ranks.ranks.values() if self._ranks else ()
         return frozenset(rank.pid for rank in ranks if rank.pid and rank.exit_code is None)
 
     def _begin_sweep(self) -> None:
-        self._tell(CycleEnding())
+        self._notify(CycleEnding())
         if self._port.reserve():
             self._feed(machine.PortReserved(self._port.number))
         asks = self._plan.meeting is not None or self._plan.max_same_failures
-        has_failed = self._launcher.node.has_failed
-        if asks and has_failed and self._ranks and (found := self._says.cause_found(self._ranks)):
-            self._feed(found)
-        self._sweeper.begin(tells_what_is_left=self._plan.ft.check_remaining_processes)
+        if asks and self._launcher.node.has_failed and self._ranks:
+            cause = self._reporter.cause_found(self._ranks)
+            if cause is not None:
+                self._feed(cause)
+        self._sweeper.begin(logs_leftovers=self._plan.ft.check_remaining_processes)
 
     def _on_swept(self) -> None:
-        self._event(schema.CycleStopped())
+        self._write_event(schema.CycleStopped())
         self._feed(node.Swept())
 
     def _clean_up(self) -> None:
@@ -629,9 +620,10 @@ class NodeAgent:
             self._ranks.close(self._pump)
         self._port.release()
         last = {self._ranks.cycle} if self._ranks else set()
-        self._folders.close({*self._launcher.lives.undelivered(), *last})  # their monitors are gone
+        undelivered = self._launcher.node.lives.undelivered()
+        self._folders.close({*undelivered, *last})  # their monitors are gone
         self._events.close()
         if self._observing:
             self._observing.close()
-        if self._says.is_uneventful():
+        if self._reporter.is_uneventful():
             self._folders.remove_run()

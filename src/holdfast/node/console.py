@@ -1,13 +1,15 @@
-"""The launcher's own words: log lines that never make it wait for a slow terminal."""
+"""The launcher's log: its lines never make it wait for a slow terminal."""
 
 from __future__ import annotations
 
 import logging
 
+from holdfast.base.pure.common_events import Note
 from holdfast.base.pure.printable import printable
 from holdfast.node.processes.output import OutputPump
 
 LOGGER = logging.getLogger("holdfast")
+STDOUT, STDERR = 1, 2
 _FORMAT = "%(asctime)s [%(levelname)s] [%(node)s] holdfast: %(message)s"
 
 
@@ -23,8 +25,18 @@ class PumpHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record, soon."""
         try:
-            line = printable(self.format(record)) + "\n"  # with words of ranks in it
+            line = printable(self.format(record)) + "\n"  # with output of ranks in it
         except Exception:  # noqa: BLE001 - logging's contract: a bad record must not end the program
             self.handleError(record)
             return
         self._pump.write(self._descriptor, line.encode(errors="replace"))
+
+
+def log_note(note: Note) -> None:
+    """Log a line of a machine, or of a helper process."""
+    LOGGER.log(logging.getLevelName(note.level.upper()), "%s", note.text)
+
+
+def log_error(text: str) -> None:
+    """Log an error, for callers that pass a text alone."""
+    LOGGER.error("%s", text)

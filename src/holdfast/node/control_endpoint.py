@@ -1,32 +1,36 @@
 """Where ranks ask something of their launcher: one framed request per connection, one answer.
 
-A rank that ends with an exception says so, and stays connected until its exit handlers have run.
-The guard of a restart in place reports here, too, and wants no answer.
+A rank that an exception ends reports it, and stays connected until its exit handlers have run. The
+guard of a restart in place reports here, too, without an answer.
 
-Strangers (another user), garbage and floods end their own connection and nothing else.
+Other users, garbage and floods lose their connection, and have no other effect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from holdfast.base import clock
-from holdfast.base.pure.codec import MessageError, decode, encode, for_people
+from holdfast.base.pure.codec import MessageError, decode, encode, family, for_people
 from holdfast.base.pure.never import assert_never
 from holdfast.fault_tolerance.data import WorkloadAction
-from holdfast.inplace.pure.in_place import CallBegan, CallEnded, EndsHungRank, RestartedInPlace
+from holdfast.inplace.pure import job_calls
+from holdfast.inplace.pure.job_calls import CallBegan, CallEnded, EndsHungRank, RestartedInPlace
 from holdfast.net import endpoint
 from holdfast.net.channel import Channel
 from holdfast.net.loop import Loop
 from holdfast.net.server import Server
 from holdfast.node.console import LOGGER
 from holdfast.node.part import Part
-from holdfast.watch.pure.rank_messages import TO_LAUNCHER, Control, Error, ExitsNow, Ok, Uncaught
+from holdfast.watch.pure import rank_messages
+from holdfast.watch.pure.rank_messages import Control, Error, ExitsNow, Ok, Uncaught
 
 if TYPE_CHECKING:
     from holdfast.net.pure.frames import Message
-    from holdfast.watch.pure.rank_messages import ToLauncher
+
+Request = rank_messages.ToLauncher | job_calls.OfGuard
+_REQUESTS: Mapping[str, type[Request]] = family(Request)
 
 CONNECTIONS_MAX = 128
 """More than this at once, and the oldest is dropped."""
@@ -37,17 +41,10 @@ OnRequest = Callable[[int, WorkloadAction, str], None]
 """Called with global rank, action and description."""
 
 
-class Exits(Protocol):
-    """Takes what ranks say that end with an exception; ``pid`` is the kernel's word."""
-
-    def uncaught(self, pid: int, traceback: str) -> bool:
-        """Whether this launcher will see to the end of ``pid``: it is a rank of its own."""
-
-    def exits_now(self, pid: int) -> None:
-        """Its exit handlers have run."""
-
-    def goes_on(self, pid: int) -> None:
-        """Its connection was closed before they had."""
+OnException = Callable[[int, Uncaught | ExitsNow | None], bool]
+"""Called with the pid, as the kernel knows it, and the message of a process that an exception ends;
+None: it closed the connection before ``ExitsNow``. Returns whether it is a rank of this launcher.
+"""
 
 
 class ControlEndpoint(Part):
@@ -58,21 +55,13 @@ class ControlEndpoint(Part):
         path: str,
         loop: Loop,
         on_request: OnRequest,
-        on_restart: Callable[[RestartedInPlace], None],
-        on_hung: Callable[[EndsHungRank], None],
-        on_call: Callable[[CallBegan | CallEnded], None],
-        exits: Exits,
+        on_guard_message: Callable[[job_calls.OfGuard], None],
+        on_exception: OnException,
     ) -> None:
-        """Start to listen.
-
-        Raises:
-            OSError: ``path`` cannot be listened on.
-        """
+        """Start to listen on ``path``; raises OSError where that fails."""
         self._on_request = on_request
-        self._on_restart = on_restart
-        self._on_hung = on_hung
-        self._on_call = on_call
-        self._exits = exits
+        self._on_guard_message = on_guard_message
+        self._on_exception = on_exception
         self._callers: dict[Channel, bool] = {}
         """Those that have sent a request; whether it is a rank whose exit handlers run."""
         self._listener = endpoint.listen(path)
@@ -103,8 +92,8 @@ class ControlEndpoint(Part):
             caller.close()
         self._callers.clear()
 
-    def hear_out(self) -> None:
-        """Take all that has been said by now."""
+    def drain(self) -> None:
+        """Handle all requests that have arrived."""
         self._server.drain()
         for caller in list(self._callers):
             caller.receive()
@@ -127,22 +116,18 @@ class ControlEndpoint(Part):
 
     def _on_closed(self, caller: Channel) -> None:
         if self._callers.pop(caller):
-            self._exits.goes_on(caller.pid)
+            self._on_exception(caller.pid, None)
 
-    def _answer(self, caller: Channel, request: ToLauncher) -> None:
+    def _answer(self, caller: Channel, request: Request) -> None:
         match request:
-            case RestartedInPlace():
-                self._on_restart(request)
-            case EndsHungRank():
-                self._on_hung(request)
-            case CallBegan() | CallEnded():
-                self._on_call(request)
+            case RestartedInPlace() | EndsHungRank() | CallBegan() | CallEnded():
+                self._on_guard_message(request)
             case ExitsNow():
                 if self._callers[caller]:
                     self._callers[caller] = False
-                    self._exits.exits_now(caller.pid)
+                    self._on_exception(caller.pid, request)
             case Uncaught():
-                if self._exits.uncaught(caller.pid, for_people(request.traceback)):
+                if self._on_exception(caller.pid, Uncaught(for_people(request.traceback))):
                     self._callers[caller] = True
                     caller.send(encode(Ok()))
                 else:
@@ -161,10 +146,10 @@ class ControlEndpoint(Part):
         return Ok()
 
 
-def _request(caller: Channel, message: Message) -> ToLauncher | None:
-    """None: it is none, and the caller was told."""
+def _request(caller: Channel, message: Message) -> Request | None:
+    """The request; None: it is malformed, and was answered with an error."""
     try:
-        return decode(TO_LAUNCHER, message)
+        return decode(_REQUESTS, message)
     except MessageError as error:
         caller.send(encode(Error(f"not a workload control request: {error}")))
         return None

@@ -3,13 +3,12 @@
     LocalLog   of a job that has one launcher: a deque; no torch, no beats, no thread
     StoreLog   of a job of several: a store, and the threads that wait for it (torch_edge)
 
-    follower  ── decision ──►  Heard(decision)
-    poster    ◄── message ──   Send
-    taker     ── message ──►   Arrived(message)     only where the leader is: in the launcher
-    publisher ◄── decision ──  Publish              that hosts the store, or came first
+    follower  ── decision ──►  the member
+    poster    ◄── message ──   the member
+    taker     ── message ──►   the leader           only where the leader is: in the launcher
+    publisher ◄── decision ──  the leader           that hosts the store, or came first
 
-Carries words and decides nothing. All of it runs in the loop's thread; the threads of a store bring
-what they have to say there.
+All of it runs in the loop's thread; the threads of a store hand their events over there.
 """
 
 from __future__ import annotations
@@ -21,27 +20,24 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.errors import LaunchError
-from holdfast.job.pure.leader import Arrived
-from holdfast.job.pure.member import Heard, LeaderLost
+from holdfast.job.pure.member import LeaderLost
 from holdfast.job.pure.membership import Decision, End, Message
 from holdfast.node.pure.launcher import Event, Met
 
 if TYPE_CHECKING:
     from holdfast.job.pure.workload import Workload
     from holdfast.job.store.job_threads import OwnAddress
+    from holdfast.job.store.store_address import StoreAddress
     from holdfast.net.loop import Loop
-    from holdfast.options.meeting_plan import MeetingPlan
 
 
 class JobLog(Protocol):
-    """What a launcher needs of its job's log. Main thread only."""
+    """The log of a job, for one launcher. Main thread only."""
 
     def begin(self, loop: Loop, on_news: Callable[[], None], /) -> None:
-        """Set out to find the log, and follow it; returns at once.
+        """Find the log, and follow it; returns at once.
 
-        Args:
-            loop: Of this launcher.
-            on_news: Called by the loop when there may be something to :meth:`take`.
+        The loop calls ``on_news`` when there may be something to :meth:`take`.
         """
 
     def send(self, message: Message) -> None:
@@ -51,17 +47,17 @@ class JobLog(Protocol):
         """Append a decision; only where the leader is."""
 
     def take(self) -> Event | None:
-        """The next thing that was heard; None: nothing is there."""
+        """The next event; None: there is none."""
 
     def gloo_interface(self) -> str | None:
-        """What ranks need in ``GLOO_SOCKET_IFNAME``; None: nothing. Known when ranks start."""
+        """``GLOO_SOCKET_IFNAME`` for ranks, when they start; None: it stays unset."""
 
     def close(self) -> None:
-        """Send what is still to be sent, and let go of the log."""
+        """Send the last messages, and close the connection."""
 
 
 class LocalLog:
-    """Of a job that has one launcher, and can have no other: what is said is heard, in order."""
+    """Of a job that has one launcher, and can have no other: a queue."""
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque()
@@ -73,11 +69,11 @@ class LocalLog:
 
     def send(self, message: Message) -> None:
         """See :meth:`JobLog.send`."""
-        self._events.append(Arrived(message))
+        self._events.append(message)
 
     def publish(self, decision: Decision) -> None:
         """See :meth:`JobLog.publish`."""
-        self._events.append(Heard(decision))
+        self._events.append(decision)
 
     def take(self) -> Event | None:
         """See :meth:`JobLog.take`."""
@@ -94,34 +90,26 @@ class LocalLog:
 class StoreLog:
     """Of a job of several launchers, which meet through a store.
 
-    A store that cannot be found is told as any other loss of the leader. A torch that cannot be
-    loaded is a LaunchError, raised by :meth:`take`.
-
-    Args:
-        plan: Where and how to meet.
-        run_id: Names the job within the store.
-        workload: What this launcher was started to run.
-        is_leaving: Tells whether this launcher was told to end, so that nobody need be met.
+    A store that cannot be found is reported as :class:`.LeaderLost`. A torch that cannot be loaded
+    is a LaunchError, raised by :meth:`take`. A launcher that ``is_leaving`` joins no rendezvous.
     """
 
     def __init__(
         self,
-        plan: MeetingPlan,
-        run_id: str,
+        address: StoreAddress,
         workload: Workload | None,
         is_leaving: Callable[[], bool],
     ) -> None:
-        from holdfast.job.store.job_threads import (  # noqa: PLC0415 - of no use to one node
+        from holdfast.job.store.job_threads import (  # noqa: PLC0415 - for several nodes only
             Callbacks,
             JobThreads,
-            StoreAddress,
         )
         from holdfast.node.late_launcher import EndedJobs  # noqa: PLC0415 - likewise
 
-        self._port = plan.port
-        hosts_stores = plan.other is None
+        self._port = address.port
+        hosts_stores = address.other is None
         self._ended_jobs = (
-            EndedJobs(plan.port, run_id, workload) if hosts_stores and workload else None
+            EndedJobs(address.port, address.run_id, workload) if hosts_stores and workload else None
         )
         self._leads = False
         self._gloo_interface: str | None = None
@@ -132,21 +120,12 @@ class StoreLog:
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._on_news: Callable[[], None] = lambda: None
         self._threads = JobThreads(
-            StoreAddress(
-                plan.host,
-                plan.port,
-                plan.hosts_store,
-                plan.connect_s,
-                run_id,
-                plan.other,
-                plan.secret,
-                plan.local_addr,
-            ),
+            address,
             Callbacks(
-                tell=self._tell,
+                run=self._call_soon,
                 met=self._met,
-                heard=lambda decision: self._events.append(Heard(decision)),
-                arrived=lambda message: self._events.append(Arrived(message)),
+                decided=self._events.append,
+                arrived=self._events.append,
                 lost=lambda text: self._events.append(LeaderLost(text)),
                 no_torch=_refuse_to_run,
                 ended_before=self._ended_before,
@@ -166,15 +145,11 @@ class StoreLog:
     def publish(self, decision: Decision) -> None:
         """See :meth:`JobLog.publish`."""
         if isinstance(decision, End) and self._ended_jobs is not None:
-            self._ended_jobs.note(decision)  # before a launcher hears it, and a new run begins
+            self._ended_jobs.note(decision)  # before a launcher reads it, and a new run begins
         self._threads.publish(decision)
 
     def take(self) -> Event | None:
-        """See :meth:`JobLog.take`.
-
-        Raises:
-            LaunchError: Nobody was met, and nobody can be.
-        """
+        """See :meth:`JobLog.take`. Raises LaunchError where no rendezvous is possible."""
         while not self._events and self._errands:
             self._errands.popleft()()
         return self._events.popleft() if self._events else None
@@ -186,7 +161,7 @@ class StoreLog:
         guessed = self._gloo_interface
         if guessed is None or not self._leads:
             return guessed
-        at = reached_at(self._port)  # the others have met us by now
+        at = reached_at(self._port)  # the others have connected by now
         return (at and interface_of(at)) or guessed
 
     def close(self) -> None:
@@ -194,13 +169,13 @@ class StoreLog:
         self._threads.close()
 
     def _ended_before(self) -> End | None:
-        return self._ended_jobs.end_before_us() if self._ended_jobs is not None else None
+        return self._ended_jobs.end_before_start() if self._ended_jobs is not None else None
 
-    def _met(self, leads: bool, ours: OwnAddress) -> bool:  # noqa: FBT001 - see Callbacks
+    def _met(self, leads: bool, own: OwnAddress) -> bool:  # noqa: FBT001 - see Callbacks
         if self._is_leaving():
             return False
-        self._leads, self._gloo_interface = leads, ours.gloo_interface
-        self._events.append(Met(leads, ours.address))
+        self._leads, self._gloo_interface = leads, own.gloo_interface
+        self._events.append(Met(leads, own.address))
         return True
 
     def _wake(self) -> None:
@@ -208,7 +183,7 @@ class StoreLog:
             os.read(self._wake_read, 4096)
         self._on_news()
 
-    def _tell(self, errand: Callable[[], None]) -> None:
+    def _call_soon(self, errand: Callable[[], None]) -> None:
         """In any thread."""
         self._errands.append(errand)
         with contextlib.suppress(BlockingIOError):  # it has wake-ups enough
@@ -216,5 +191,5 @@ class StoreLog:
 
 
 def _refuse_to_run(why: str) -> None:
-    """Nobody was met, nothing runs: the launcher ends with these words and no others."""
+    """No rendezvous, no rank: the launcher ends with this line alone."""
     raise LaunchError(why)

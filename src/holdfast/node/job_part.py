@@ -13,8 +13,9 @@ from holdfast.base.pure.kill_ladder import EVIDENCE_S
 from holdfast.evidence.pure.stall_rules import StallRules
 from holdfast.job.pure.assign import Policy
 from holdfast.job.pure.member import Member
-from holdfast.job.pure.membership import Descriptor, Pace
+from holdfast.job.pure.membership import Descriptor
 from holdfast.job.pure.rules import RestartPolicy, Rules
+from holdfast.job.pure.timing import Pace
 from holdfast.node.console import LOGGER
 from holdfast.node.job_log import JobLog, LocalLog, StoreLog
 from holdfast.node.pure.launcher import Launcher
@@ -33,7 +34,7 @@ _LINGER_S = 45.0
 
 
 def iteration_file(plan: LaunchPlan) -> str | None:
-    """What tells how far the job's checkpoints are; None: nothing does."""
+    """Path of the file with the iteration of the latest checkpoint; None: there is none."""
     ft = plan.ft
     return (ft.is_progress_tracking_enabled and ft.checkpoint_iteration_file) or None
 
@@ -41,19 +42,8 @@ def iteration_file(plan: LaunchPlan) -> str | None:
 def make_launcher(plan: LaunchPlan, node_id: str, port: int) -> Launcher:
     """The machines of one launcher.
 
-    Args:
-        plan: What to do.
-        node_id: Names this launcher among all of its job.
-        port: Free on this host for rank 0.
+    ``node_id`` names it among all of its job; ``port`` is free on this host for rank 0.
     """
-    node = Node(
-        nproc=plan.nproc_per_node,
-        no_restart_exit_code=plan.no_restart_exit_code,
-        stop_grace_s=plan.workers_stop_timeout_s,
-        signal_grace_s=plan.term_timeout_s,
-        checks_host=plan.care is not None,
-        measures_waits=True,
-    )
     grace_s = plan.ft.exception_grace_in_force
     lives = RankLives(
         plan.ft.initial_rank_heartbeat_timeout if plan.monitors_enabled else None,
@@ -61,17 +51,18 @@ def make_launcher(plan: LaunchPlan, node_id: str, port: int) -> Launcher:
         math.inf if grace_s is None else grace_s,
         awaits_reports=plan.monitors_enabled and plan.ft.first_call_timeout is not None,
     )
-    evidence = NodeEvidence(evidence_s(plan))
-    if plan.meeting is None:
-        desc = _descriptor(plan, plan.master_addr, port)
-        member = Member(node_id, desc, Pace.of_one())
-        return Launcher(node, member, make_rules(plan), lives, evidence)
-    meeting, addr = plan.meeting, ""  # which is found out on the way to the log
-    desc = _descriptor(
-        plan, addr, port, meeting.infra_rank, meeting.infra_is_place, _domain(meeting)
+    node = Node(
+        nproc=plan.nproc_per_node,
+        no_restart_exit_code=plan.no_restart_exit_code,
+        stop_grace_s=plan.workers_stop_timeout_s,
+        signal_grace_s=plan.term_timeout_s,
+        checks_host=plan.care is not None,
+        measures_waits=True,
+        lives=lives,
+        evidence=NodeEvidence(evidence_s(plan), socket.gethostname()),
     )
-    member = Member(node_id, desc, meeting.pace)
-    return Launcher(node, member, make_rules(plan), lives, evidence)
+    pace = Pace.of_one() if plan.meeting is None else plan.meeting.pace
+    return Launcher(node, Member(node_id, _descriptor(plan, port), pace), make_rules(plan))
 
 
 def evidence_s(plan: LaunchPlan) -> float:
@@ -80,7 +71,7 @@ def evidence_s(plan: LaunchPlan) -> float:
 
 
 def stall_rules(plan: LaunchPlan) -> StallRules:
-    """What the job does about ranks that make no steps."""
+    """The job's rules for ranks that make no steps."""
     wanted = plan.ft.auto_kill
     return StallRules(plan.ft.auto_heartbeat_floor, wanted != NEVER, AutoKill().after_s(wanted))
 
@@ -90,15 +81,15 @@ def open_log(plan: LaunchPlan, is_leaving: Callable[[], bool]) -> JobLog:
     return (
         LocalLog()
         if plan.meeting is None
-        else StoreLog(plan.meeting, plan.run_id, plan.workload, is_leaving)
+        else StoreLog(plan.meeting.store, plan.workload, is_leaving)
     )
 
 
 def open_lease(plan: LaunchPlan, runtime_dir: str) -> Lease | None:
-    """Read by our monitors, where others go on without ranks of a launcher that is stopped."""
+    """Monitors read it: the other nodes go on without the ranks of a launcher that is stopped."""
     if plan.meeting is None or not plan.monitors_enabled:
         return None
-    from holdfast.page.lease import Lease  # noqa: PLC0415 - of no use to one node
+    from holdfast.page.lease import Lease  # noqa: PLC0415 - for several nodes only
 
     try:
         wake_s = plan.meeting.pace.ask_s + plan.meeting.pace.lease_s
@@ -108,21 +99,18 @@ def open_lease(plan: LaunchPlan, runtime_dir: str) -> Lease | None:
         return None
 
 
-def _descriptor(
-    plan: LaunchPlan,
-    addr: str,
-    port: int,
-    infra_rank: int | None = None,
-    infra_is_place: bool = True,  # noqa: FBT001, FBT002 - as in the descriptor
-    domain: str | None = None,
-) -> Descriptor:
-    host, nproc = socket.gethostname(), plan.nproc_per_node
-    about = infra_rank, infra_is_place, domain, port, plan.workload
-    return Descriptor(addr, host, nproc, os.getpid(), *about)
+def _descriptor(plan: LaunchPlan, port: int) -> Descriptor:
+    host, nproc, meeting = socket.gethostname(), plan.nproc_per_node, plan.meeting
+    if meeting is None:
+        desc = Descriptor(plan.master_addr, host, nproc, os.getpid())
+    else:  # the way to the log shows the address
+        infra = meeting.infra_rank, meeting.infra_is_place, _domain(meeting)
+        desc = Descriptor("", host, nproc, os.getpid(), *infra)
+    return dataclasses.replace(desc, port=port, workload=plan.workload)
 
 
 def make_rules(plan: LaunchPlan) -> Rules:
-    """What the job asks of the launcher that leads it."""
+    """The job's rules, for the launcher that leads it."""
     meeting = plan.meeting
     rules = Rules(
         nodes=Policy(1, 1, use_infra_group_rank=False),
@@ -154,7 +142,7 @@ def make_rules(plan: LaunchPlan) -> Rules:
 
 
 def _domain(meeting: MeetingPlan) -> str | None:
-    """Where this node belongs to, if anybody wants to know; None: it can only stand by."""
+    """The NVLink domain of this node, if the job uses domains; None: it can only be a spare."""
     if meeting.domain is not None or meeting.nodes.segment is None:
         return meeting.domain
     from holdfast.job.pure.infra_rank import DOMAIN_BY_HAND  # noqa: PLC0415 - seldom used

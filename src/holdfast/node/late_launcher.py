@@ -1,6 +1,6 @@
 """Keep a launcher that comes after its job's end, on the store's own host, from starting it again.
 
-What is late decides :mod:`holdfast.job.pure.ended_job`.
+:class:`holdfast.job.pure.workload.EndedJob` decides whether it is late.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from holdfast.base import clock
 from holdfast.base.processes.job_name import clock_of, new_job
 from holdfast.base.pure.codec import MessageError, decode, encode, family
 from holdfast.job import ended_jobs
-from holdfast.job.pure.ended_job import EndedJob
 from holdfast.job.pure.exit_codes import Ending
-from holdfast.job.pure.membership import End, Outcome
-from holdfast.job.pure.workload import Workload
+from holdfast.job.pure.membership import End, JobOutcome
+from holdfast.job.pure.workload import EndedJob, Workload
 from holdfast.node.console import LOGGER
 
 _RECORDS = family(EndedJob)
@@ -23,13 +22,7 @@ _RECENT_S = 900.0
 
 
 class EndedJobs:
-    """What this host knows of earlier jobs of one endpoint and name.
-
-    Args:
-        port: Of the store.
-        run_id: Name of the job.
-        workload: What this launcher was started to run.
-    """
+    """The ended jobs of one store's port and one run id on this host."""
 
     def __init__(self, port: int, run_id: str, workload: Workload) -> None:
         self._key = f"{port} {run_id}"
@@ -39,7 +32,7 @@ class EndedJobs:
 
     def note(self, end: End) -> None:
         """The job whose store is hosted here ends so."""
-        if end.outcome is not Outcome.SUCCEEDED or self._clock is None:
+        if end.outcome is not JobOutcome.SUCCEEDED or self._clock is None:
             return
         record = EndedJob(self._clock, clock.since_boot(), self._workload, end.cause)
         try:
@@ -47,7 +40,7 @@ class EndedJobs:
         except OSError as error:
             LOGGER.debug("a launcher that comes late will not know that the job is over: %s", error)
 
-    def end_before_us(self) -> End | None:
+    def end_before_start(self) -> End | None:
         """How the job of this launcher has ended already; None: it has not, as far as is proven."""
         data = ended_jobs.read(self._key)
         try:
@@ -59,7 +52,7 @@ class EndedJobs:
         ago_s = clock.since_boot() - record.ended_at
         if record.ended_after(self._began_at, self._clock):
             cause = f"{record.cause}, {ago_s:.0f} s ago, while this launcher was getting ready"
-            return End(Outcome.SUCCEEDED, Ending.SUCCEEDED.code(), cause)
+            return End(JobOutcome.SUCCEEDED, Ending.SUCCEEDED.code(), cause)
         if ago_s < _RECENT_S:
             LOGGER.info(
                 "a job of this name and script has succeeded on this endpoint %.0f s ago, before "

@@ -2,7 +2,7 @@
 
 The launcher itself listens on the sockets that ranks connect to and hands the listening descriptor
 to the monitor. So a rank can connect before its monitor runs, ranks and monitors start at the same
-time, and a monitor can be replaced without anybody being refused.
+time, and no rank is refused while a monitor is replaced.
 """
 
 from __future__ import annotations
@@ -25,27 +25,25 @@ from holdfast.node.console import LOGGER
 from holdfast.node.processes.controlled_process import start_monitor
 from holdfast.watch.pure.monitor_messages import (
     TO_LAUNCHER,
-    Armed,
     Await,
     Closed,
-    Configure,
+    CollectEvidence,
+    ConfigureMonitor,
     Cycle,
-    GoOn,
-    LookNow,
     Overdue,
+    Proceed,
     Stopping,
     ToLauncher,
     ToMonitor,
     Tripped,
+    WatchBegan,
 )
 
 if TYPE_CHECKING:
     from holdfast.net.pure.frames import Message
 
-SIGKILL = 9
-
 OnMessage = Callable[[int, ToLauncher], None]
-"""Called with the local rank and what its monitor says."""
+"""Called with the local rank and a message of its monitor."""
 
 
 @dataclass
@@ -53,7 +51,7 @@ class _Place:
     """One local rank's monitor."""
 
     listener: socket.socket
-    config: Configure
+    config: ConfigureMonitor
     pid: int = 0
     peer: Channel | None = None
     cycle: Cycle | None = None
@@ -63,7 +61,7 @@ class _Place:
     """Its rank was asked to end."""
     tripped: list[Tripped] = field(default_factory=list)
     has_closed: bool = False
-    """Nothing more will be said of the last verdict."""
+    """Its monitor has sent the last message of its last verdict."""
 
 
 class Monitors:
@@ -78,19 +76,14 @@ class Monitors:
         """There is a socket for the monitor of ``local_rank``."""
         return local_rank in self._places
 
-    def open(self, local_rank: int, path: str, config: Configure) -> None:
-        """Listen on ``path`` for the monitor of ``local_rank``; see :meth:`start`.
-
-        Raises:
-            OSError: The socket cannot be made.
-        """
+    def open(self, local_rank: int, path: str, config: ConfigureMonitor) -> None:
+        """Listen on ``path`` for the monitor of ``local_rank``; raises OSError."""
         self._places[local_rank] = _Place(endpoint.listen(path), config)
 
     def start(self, local_rank: int) -> None:
         """Start a monitor, or one in the place of a dead one, which takes over where that was.
 
-        Raises:
-            OSError: The process cannot be made.
+        Raises OSError where there can be no process.
         """
         place = self._places[local_rank]
         env = {name: value for name, value in os.environ.items() if name != MARKER}
@@ -98,34 +91,30 @@ class Monitors:
         place.pid = process.pid
         place.peer = self._channel(local_rank, process.control)
         if place.cycle is not None:
-            self._tell(place, place.cycle)
+            self._send(place, place.cycle)
             for message in (place.awaited, place.stopping):
                 if message is not None:
-                    self._tell(place, message)
+                    self._send(place, message)
             for tripped in place.tripped:
-                self._tell(place, tripped)
+                self._send(place, tripped)
 
     def begin_cycle(self, local_rank: int, cycle: Cycle) -> None:
-        """Tell a monitor what to watch from now on (page, dump file, cycle number ...)."""
+        """Have a monitor watch the rank of a new cycle (page, dump file, number ...)."""
         place = self._places[local_rank]
         place.cycle, place.awaited, place.stopping = cycle, None, None
-        self._tell(place, cycle)
+        self._send(place, cycle)
 
-    def await_report(self, local_rank: int, message: Await) -> None:
-        """Have a monitor watch a rank that has not reported to it."""
-        place = self._places[local_rank]
-        place.awaited = message
-        self._tell(place, message)
-
-    def hold_clocks(self, local_rank: int, message: Stopping) -> None:
-        """Have a monitor leave the end of its rank to us."""
-        place = self._places[local_rank]
-        place.stopping = place.stopping or message
-        self._tell(place, message)
-
-    def tell(self, local_rank: int, message: LookNow | GoOn) -> None:
-        """Tell a monitor something about an incident."""
-        self._tell(self._places[local_rank], message)
+    def send(self, local_rank: int, message: Await | Stopping | CollectEvidence | Proceed) -> None:
+        """Send a message to a monitor, if there is one."""
+        place = self._places.get(local_rank)
+        if place is None:
+            return
+        match message:  # a monitor that replaces it is to know this, too
+            case Await():
+                place.awaited = message
+            case Stopping():
+                place.stopping = place.stopping or message
+        self._send(place, message)
 
     def _limit_tripped(self, local_rank: int, overdue: Overdue) -> None:
         """Tell the other monitors that a learned limit tripped, so that all raise it alike."""
@@ -133,7 +122,7 @@ class Monitors:
         for other, place in self._places.items():
             place.tripped.append(message)
             if other != local_rank:
-                self._tell(place, message)
+                self._send(place, message)
 
     def start_missing(self) -> None:
         """Start every monitor that was never started."""
@@ -146,51 +135,53 @@ class Monitors:
         return frozenset(place.pid for place in self._places.values() if place.pid)
 
     def died(self, pid: int) -> int | None:
-        """Note that a process was reaped; if it was a monitor, hear it out: its local rank."""
+        """Note that a process was reaped; the local rank whose monitor it was, if it was one.
+
+        Its last messages are handled first.
+        """
         for local_rank, place in self._places.items():
             if place.pid == pid:
                 place.pid = 0
-                if place.peer is not None:  # its last words
+                if place.peer is not None:
                     place.peer.drain()
-                self._hang_up(place)
+                self._disconnect(place)
                 return local_rank
         return None
 
-    def hear_out(self, local_rank: int) -> None:
-        """Take in what this monitor has said by now, before its rank is judged."""
+    def drain(self, local_rank: int) -> None:
+        """Handle all messages of this monitor that have arrived, before its rank is judged."""
         place = self._places.get(local_rank)
         if place is not None and place.peer is not None:
             place.peer.drain()
 
-    def hear_to_the_end(self, local_ranks: Iterable[int], wait_s: float) -> None:
-        """Take in all that these monitors say of the ranks that they have ended, if it comes soon.
+    def drain_until_closed(self, local_ranks: Iterable[int], wait_s: float) -> None:
+        """Handle the messages of these monitors until each has closed its verdict, or ``wait_s``.
 
-        A monitor says what it has done: its rank may be gone, and the job with it, before the words
-        are there.
+        A monitor sends a signal before it reports it: the job may be over before the report comes.
         """
         until = clock.monotonic() + wait_s
         for local_rank in local_ranks:
             place = self._places[local_rank]
             while place.peer is not None and not place.has_closed:
-                words = select.poll()
-                words.register(place.peer.fileno(), select.POLLIN)
-                if not words.poll(max(0.0, until - clock.monotonic()) * 1e3):
+                poll = select.poll()
+                poll.register(place.peer.fileno(), select.POLLIN)
+                if not poll.poll(max(0.0, until - clock.monotonic()) * 1e3):
                     break
                 place.peer.receive()
 
     def close(self) -> None:
         """End all monitors and close their sockets. A monitor keeps nothing that could be lost.
 
-        They are reaped with all that is left at the end (:mod:`holdfast.base.processes.leftovers`).
+        They are reaped with all that is left at the end (:mod:`holdfast.base.processes.reaper`).
         """
         for place in self._places.values():
             if place.pid:
-                child.send_signal(place.pid, SIGKILL)
+                child.kill(place.pid)
                 place.pid = 0
-            self._hang_up(place)
+            self._disconnect(place)
             place.listener.close()
 
-    def _tell(self, place: _Place, message: ToMonitor) -> None:
+    def _send(self, place: _Place, message: ToMonitor) -> None:
         if place.peer is not None:
             place.peer.send(encode(message))
 
@@ -201,21 +192,21 @@ class Monitors:
             self._take(local_rank, decode(TO_LAUNCHER, frame))
 
         def end(peer: Channel) -> None:
-            """End a monitor that has hung up; it is replaced when reaped."""
+            """End a monitor that closed its connection; it is replaced when reaped."""
             if place.peer is peer:
                 place.peer = None
                 if place.pid:
-                    child.send_signal(place.pid, SIGKILL)
+                    child.kill(place.pid)
 
         channel = Channel(control, self._loop, take, end)
-        channel.report = lambda _, what: LOGGER.error(
-            "the monitor of local rank %d %s", local_rank, what, exc_info=True
+        channel.report = lambda _, problem: LOGGER.error(
+            "the monitor of local rank %d %s", local_rank, problem, exc_info=True
         )
         return channel
 
     def _take(self, local_rank: int, message: ToLauncher) -> None:
-        """A monitor that says what cannot be handled is ended and replaced; the job goes on."""
-        if isinstance(message, Armed):
+        """Handle a message; a monitor that sends a malformed one is ended and replaced."""
+        if isinstance(message, WatchBegan):
             self._places[local_rank].awaited = None
         if isinstance(message, (Overdue, Closed)):
             self._places[local_rank].has_closed = isinstance(message, Closed)
@@ -223,7 +214,7 @@ class Monitors:
         if isinstance(message, Overdue) and message.learned:
             self._limit_tripped(local_rank, message)
 
-    def _hang_up(self, place: _Place) -> None:
+    def _disconnect(self, place: _Place) -> None:
         if place.peer is not None:
             place.peer.close()
             place.peer = None

@@ -1,7 +1,6 @@
-"""What those parts of a launcher have in common that go their own way.
+"""Parts of a launcher with deadlines or processes of their own.
 
-A part hears what happens, has deadlines or has processes of its own. None is waited for: a part
-must not slow a recovery.
+No recovery waits for a part.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.base.pure.common_events import SignalArrived
 from holdfast.base.pure.value import Value
+from holdfast.node.pure.cycle_events import CycleEnding, Waiting
 from holdfast.node.pure.node_evidence import IncidentOver
 from holdfast.node.pure.rank_life import MonitorSaid
 
@@ -19,17 +19,7 @@ if TYPE_CHECKING:
 
     from holdfast.base.processes.child import Reaped
     from holdfast.net.loop import Loop
-    from holdfast.node.processes.ranks import Rank, Ranks
-
-
-class Waiting(Value):
-    """The node waits for a cycle to take part in."""
-
-
-class CycleBegins(Value):
-    """These ranks are about to be started."""
-
-    ranks: Ranks
+    from holdfast.node.processes.ranks import RankProcess, Ranks
 
 
 class CycleStarted(Value):
@@ -38,32 +28,21 @@ class CycleStarted(Value):
     ranks: Ranks
 
 
-class CycleEnding(Value):
-    """The ranks are being stopped, or have ended."""
-
-
 class RankKilled(Value):
     """A rank was ended by SIGKILL; by the kernel, perhaps, because memory ran out."""
 
-    rank: Rank
+    rank: RankProcess
 
 
 Happening = (
-    Waiting
-    | CycleBegins
-    | CycleStarted
-    | CycleEnding
-    | RankKilled
-    | MonitorSaid
-    | SignalArrived
-    | IncidentOver
+    Waiting | CycleStarted | CycleEnding | RankKilled | MonitorSaid | SignalArrived | IncidentOver
 )
 
 
 class Part:
     """One of them. Main thread only."""
 
-    def hear(self, happening: Happening) -> None:
+    def on_event(self, happening: Happening) -> None:
         """It has happened just now."""
 
     def next_deadline(self) -> float | None:
@@ -74,7 +53,7 @@ class Part:
         """That instant may have come."""
 
     def pids(self) -> frozenset[int]:
-        """Its processes, those included that were told to end and have not; they outlive cycles."""
+        """Its processes, also killed ones that were not reaped yet; they outlive cycles."""
         return frozenset()
 
     def died(self, reaped: Reaped) -> bool:
@@ -101,15 +80,11 @@ class Part:
 
 
 class Context(Value):
-    """What a launcher has for a part that is made for it.
+    """The launcher's side of a part that is made for it.
 
-    Attributes:
-        loop: Where descriptors are waited for.
-        tie: See :func:`.child.death_tie`.
-        job: Marks the environment of its processes.
-        folder: Private, for what they leave word in.
-        like: Command, environment and pid of a rank as it would be started now; no pid where none
-            runs.
+    ``folder`` is private, for its sockets and files; ``job`` marks the environment of its
+    processes; ``tie``: see :func:`.child.death_tie`. ``like`` gives command, environment and pid of
+    a rank as it would be started now; no pid where none runs.
     """
 
     loop: Loop

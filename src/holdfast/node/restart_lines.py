@@ -6,7 +6,7 @@ Rank 0 is followed (``watch/pure/layered_restart.py``): its monitor says when it
 is from ``init_workload_monitoring()`` on (no heartbeat sends a message); the launcher when a cycle
 failed and when the job is over. The line of a restart that goes on is repeated. Only the launcher
 of rank 0's node writes. A script that calls nothing of holdfast has its stdout for itself, as under
-torchrun: optimizer steps that count as heartbeats are not told.
+torchrun: optimizer steps that count as heartbeats write no line.
 """
 
 from __future__ import annotations
@@ -14,23 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.base import clock
-from holdfast.node.part import CycleBegins, Happening, Part
+from holdfast.node.part import Happening, Part
 from holdfast.node.pure.rank_life import MonitorSaid
 from holdfast.watch.pure.layered_restart import (
     RankMonitorState,
     RankMonitorStateMachine,
     RestartChecks,
 )
-from holdfast.watch.pure.monitor_messages import Armed
+from holdfast.watch.pure.monitor_messages import WatchBegan
 
 
 class RestartLines(Part):
-    """One per launcher.
-
-    Args:
-        write: Takes a line, with its end.
-        every_s: Seconds between two lines while a restart goes on (``restart_check_interval``).
-    """
+    """One per launcher; ``every_s``: between two lines while a restart goes on."""
 
     def __init__(self, write: Callable[[str], None], every_s: float) -> None:
         self._write = write
@@ -39,13 +34,10 @@ class RestartLines(Part):
         self._has_rank_0 = False
         self._cycle = -1
 
-    def hear(self, happening: Happening) -> None:
-        """Ranks are about to be started, or rank 0 has reported to its monitor."""
+    def on_event(self, happening: Happening) -> None:
+        """Rank 0 has reported to its monitor."""
         match happening:
-            case CycleBegins(ranks):
-                self._cycle = ranks.cycle
-                self.cycle_begins(has_rank_0=ranks.node.rank_offset == 0)
-            case MonitorSaid(0, Armed(cycle, by_steps=False)) if cycle == self._cycle:
+            case MonitorSaid(0, WatchBegan(cycle, by_steps=False)) if cycle == self._cycle:
                 self.rank_works()
 
     def log_restarter_event(self, msg: str, /) -> None:
@@ -62,8 +54,9 @@ class RestartLines(Part):
         """Repeat the line of a restart that goes on, if it is time."""
         self._checks.on_time(clock.monotonic())
 
-    def cycle_begins(self, *, has_rank_0: bool) -> None:
+    def cycle_begins(self, cycle: int, *, has_rank_0: bool) -> None:
         """Ranks are about to be started, rank 0 by this launcher or by another."""
+        self._cycle = cycle
         self.cycle_failed()  # maybe on another node only
         self._has_rank_0 = has_rank_0
         if self._machine.is_restarting():

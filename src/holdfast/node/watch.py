@@ -10,8 +10,7 @@ from holdfast.base.pure.numbering import Cycle, LocalRank
 from holdfast.evidence.staging import reserve
 from holdfast.node.console import LOGGER
 from holdfast.node.job_part import evidence_s
-from holdfast.node.pure import node_evidence, rank_life
-from holdfast.watch.pure import monitor_messages as said
+from holdfast.watch.pure import monitor_messages
 
 if TYPE_CHECKING:
     from holdfast.node.monitors import Monitors
@@ -19,20 +18,9 @@ if TYPE_CHECKING:
     from holdfast.node.records.run_folders import RunFolders
     from holdfast.options.plan import LaunchPlan
 
-Effect = rank_life.AwaitReport | rank_life.HoldClocks | node_evidence.LookAt | node_evidence.LetGoOn
 
-
-class Watch:
-    """Of one launcher.
-
-    Args:
-        plan: What to do.
-        job: Marks every process.
-        node: Name of this host.
-        folders: For pages, sockets and evidence.
-        lease: Path of the launcher's lease; None: it has none.
-        monitors: The processes.
-    """
+class HangWatch:
+    """The monitors of one launcher's ranks, configured from its plan."""
 
     def __init__(
         self,
@@ -63,7 +51,7 @@ class Watch:
             if not self._monitors.has(local_rank):
                 self._monitors.open(local_rank, path, self._config(local_rank))
             self._monitors.begin_cycle(local_rank, self._of_cycle(ranks, LocalRank(local_rank)))
-            if past is not None:  # only now: its monitor has been told of the page that replaces it
+            if past is not None:  # only now: its monitor knows the page that replaces it
                 self._folders.pages.remove(past, LocalRank(local_rank))
 
     def replace(self, local_rank: int) -> bool:
@@ -75,27 +63,8 @@ class Watch:
             return False
         return True
 
-    def carry_out(self, effect: Effect, ranks: Ranks) -> None:
-        """Tell monitors."""
-        match effect:
-            case rank_life.AwaitReport(local_rank, since):
-                rank = ranks.ranks[local_rank]
-                awaited = said.Await(ranks.cycle, rank.place.rank, rank.pid, since)
-                self._monitors.await_report(local_rank, awaited)
-            case rank_life.HoldClocks(local_ranks, at):
-                for local_rank in filter(self._monitors.has, local_ranks):
-                    self._monitors.hold_clocks(local_rank, said.Stopping(ranks.cycle, at))
-            case node_evidence.LookAt(incident, cycle, local_ranks, within_s):
-                for local_rank in local_ranks:
-                    rank = ranks.ranks[local_rank]
-                    look = said.LookNow(incident, cycle, rank.place.rank, rank.pid, within_s)
-                    self._monitors.tell(local_rank, look)
-            case node_evidence.LetGoOn(incident, cycle, local_ranks, verdict):
-                for local_rank in local_ranks:
-                    self._monitors.tell(local_rank, said.GoOn(incident, cycle, verdict))
-
-    def _config(self, local_rank: int) -> said.Configure:
-        return said.Configure(
+    def _config(self, local_rank: int) -> monitor_messages.ConfigureMonitor:
+        return monitor_messages.ConfigureMonitor(
             self._plan.ft.to_wire(),
             local_rank,
             marker=self._job,
@@ -106,8 +75,8 @@ class Watch:
             awaits_verdict=evidence_s(self._plan) > 0,
         )
 
-    def _of_cycle(self, ranks: Ranks, local_rank: LocalRank) -> said.Cycle:
-        """Page, and folders for what a monitor and its rank write."""
+    def _of_cycle(self, ranks: Ranks, local_rank: LocalRank) -> monitor_messages.Cycle:
+        """Make the page of a rank, and folders for its files and those of its monitor."""
         folders, run_dir = self._folders, str(self._folders.run_dir)
         attempt = f"attempt_{ranks.cycle}/{local_rank}"
         page = folders.pages.make(ranks.cycle, local_rank)
@@ -125,7 +94,7 @@ class Watch:
         if staged == run_dir:
             with suppress(OSError):
                 ranks.ranks[local_rank].folder.mkdir(parents=True, exist_ok=True)
-        return said.Cycle(
+        return monitor_messages.Cycle(
             ranks.cycle,
             page,
             dump=f"{staged}/{attempt}/stacks.txt",

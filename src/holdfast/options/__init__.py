@@ -1,6 +1,6 @@
-"""The command line of ``ft_launcher``: a table of options, and what reads it.
+"""The command line of ``ft_launcher``: a table of options, its readers, and the plan.
 
-``option.py`` what an option is · ``launch_options.py`` torchrun's · ``ft_options.py`` ours ·
-``options.py`` all of them · ``arguments.py`` reads a command line by the table ·
-``help.py`` shows it
+``option.py`` one option · ``launch_options.py`` torchrun's · ``ft_options.py`` the others ·
+``options.py`` the table · ``arguments.py`` reads a command line by it · ``help.py`` shows it ·
+``plan.py`` the work of one launcher
 """

@@ -1,14 +1,11 @@
 """Read the command line of ``ft_launcher``: torchrun's, and more.
 
-The options end at the first word that is none: the script. What follows belongs to the script and
-is never looked at, so ``ft_launcher train.py --max 3`` is safe; ``--`` ends the options, too.
-Dashes and underscores in names are the same. torchrun's options may be abbreviated, as under
-torchrun: what an abbreviation stands for depends on torchrun's options alone. Spellings of earlier
-generations are understood, with a warning each.
+The options end at the first word that is none, the script, or at ``--``; all words after it are the
+script's. Dashes and underscores in names are the same. torchrun's options may be abbreviated, and
+only they count for the meaning of an abbreviation. Old spellings give a warning each.
 
-:func:`parse_args` walks the words by the table in :mod:`.options` and does without argparse, which
-would cost every start some milliseconds; :func:`get_args_parser` makes an argparse parser of the
-same table, for help and for programs that extend it.
+:func:`parse_args` does without argparse, which would cost every start some milliseconds;
+:func:`get_args_parser` makes an argparse parser of the same table, for help and for programs.
 """
 
 from __future__ import annotations
@@ -16,19 +13,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.errors import HoldfastError
+from holdfast.base.pure.switches import is_set
 from holdfast.fault_tolerance.config import nearest
 from holdfast.job.pure.job_secret import without_secret
 from holdfast.options.launch_options import TORCHRUNS
-from holdfast.options.option import Option
+from holdfast.options.option import Arguments, Option, UsageError
 from holdfast.options.options import BY_DEST, BY_LETTER, BY_NAME, FORMER, OPTIONS
 from holdfast.options.values import Unacceptable
 
 if TYPE_CHECKING:
     import argparse
+
+__all__ = ["Arguments", "UsageError", "get_args_parser", "parse_args", "torchrun_words"]
 
 PROGRAM = "ft_launcher"
 USAGE = f"{PROGRAM} [options] script.py [arguments of the script]"
@@ -37,38 +35,6 @@ _FORMER_VARIABLES = {
     "FT_LAUNCHER_LOGLEVEL": BY_DEST["ft_log_level"],
 }
 _DEBUG_VARIABLE = "NVRX_LOG_DEBUG"
-
-
-class UsageError(HoldfastError):
-    """A command line that cannot be used; one line that names the option and what it takes.
-
-    Attributes:
-        what: The same without the option, where another parser names it.
-    """
-
-    def __init__(self, text: str, what: str = "") -> None:
-        super().__init__(text)
-        self.what = what or text
-
-
-class Arguments(SimpleNamespace):
-    """A command line, read: torchrun's attributes, and ``ft_`` ones.
-
-    Options that set a field of the configuration hold the text that was given, or ``None``, for
-    :meth:`.FaultToleranceConfig.from_args` to read.
-
-    Attributes:
-        training_script: The script, module or program; ``None`` only with ``print_config``,
-            ``print_config_all`` or ``version``.
-        training_script_args: What follows it, word for word.
-        origins: For each option given, by attribute, where.
-        warnings: What to tell the user, once.
-    """
-
-    training_script: str | None
-    training_script_args: list[str]
-    origins: dict[str, str]
-    warnings: list[str]
 
 
 class _Given(NamedTuple):
@@ -139,7 +105,7 @@ def get_args_parser() -> argparse.ArgumentParser:
     :func:`parse_args` is faster and more helpful; use this to print help or to add options.
 
     Raises:
-        UsageError: A ``PET_`` variable holds what its option does not take.
+        UsageError: A ``PET_`` variable holds a value that its option does not take.
     """
     from holdfast.options.help import make_parser  # noqa: PLC0415 - imports argparse
 
@@ -152,13 +118,8 @@ def refusal(option: Option, source: str, text: str, error: Unacceptable) -> Usag
     """The error for text that an option doesn't take; ``source`` is how the user wrote it."""
     assert option.kind is not None
     because = f" ({error})" if str(error) else ""
-    what = f"{without_secret(text)!r} cannot be used{because}; it takes {option.kind.accepts}"
-    return UsageError(f"{source}: {what}", what)
-
-
-def is_set(environ: Mapping[str, str], name: str) -> bool:
-    """A variable that switches something on does: it is neither empty nor 0, false, no, off."""
-    return environ.get(name, "").strip().lower() not in ("", "0", "false", "no", "off")
+    detail = f"{without_secret(text)!r} cannot be used{because}; it takes {option.kind.accepts}"
+    return UsageError(f"{source}: {detail}", detail)
 
 
 # ------------------------------------------------------------------ words
@@ -222,7 +183,6 @@ def _option(word: str, name: str, warnings: dict[str, None]) -> tuple[Option, st
 
 
 def _suggestion(name: str) -> str:
-    """The option that was meant, if that can be guessed."""
     likely = next((known for known in BY_NAME if known.startswith(name)), None)
     likely = likely or nearest(name, BY_NAME)
     return f"; did you mean {likely}?" if likely else ""

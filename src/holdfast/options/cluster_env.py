@@ -1,6 +1,4 @@
-"""What Slurm or Kubernetes told this launcher about its job, where the command line is silent.
-
-Pure: an environment in; number of nodes, number of this node and the host to meet at out.
+"""Number of nodes, of this node, and the first host, as Slurm or Kubernetes set them. Pure.
 
 Slurm (there is a ``SLURM_JOB_ID``). A job step may have fewer nodes than its job, so its own
 variables go first::
@@ -45,7 +43,7 @@ _START = "srun --ntasks-per-node=1 ft_launcher"
 
 @dataclass(frozen=True)
 class Cluster:
-    """What is known; ``None``: nothing was said.
+    """Facts from a scheduler; ``None``: it does not say.
 
     Attributes:
         scheduler: ``Slurm`` or ``Kubernetes``.
@@ -55,7 +53,6 @@ class Cluster:
         launchers_per_node: As many as Slurm starts; more than 1 is a mistake nearly always.
         on_every_node: The scheduler itself started this launcher, as it did those of other nodes;
             False: it runs in a Slurm batch script, once.
-        notes: What people should know, one line each.
     """
 
     scheduler: Literal["Slurm", "Kubernetes"]
@@ -68,7 +65,7 @@ class Cluster:
 
 
 def read_cluster(environ: Mapping[str, str]) -> Cluster | None:
-    """What the environment says; ``None``: there is no scheduler that we know.
+    """The scheduler's facts in an environment; ``None``: no known scheduler.
 
     Raises:
         ConfigError: A variable has a value that cannot be used, or two contradict each other.
@@ -88,7 +85,7 @@ def nodes_by_default(cluster: Cluster | None) -> int:
     """
     if cluster is None or cluster.nodes is None:
         return 1
-    if not cluster.on_every_node and (alone := world_of_one(cluster, 1, explicit=False)):
+    if not cluster.on_every_node and (alone := why_not_alone(cluster, 1, explicit=False)):
         raise ConfigError(alone)
     if cluster.on_every_node and cluster.launchers_per_node > 1:
         raise ConfigError(
@@ -99,11 +96,11 @@ def nodes_by_default(cluster: Cluster | None) -> int:
     return cluster.nodes
 
 
-def world_of_one(cluster: Cluster | None, max_nodes: int, *, explicit: bool) -> str | None:
+def why_not_alone(cluster: Cluster | None, max_nodes: int, *, explicit: bool) -> str | None:
     """Why a job of this node alone must be a mistake; ``None``: it is none, or no job of one.
 
     Args:
-        cluster: What the scheduler says.
+        cluster: The scheduler's facts.
         max_nodes: How many nodes the job would have, at most.
         explicit: The user asked for it, by ``--nnodes`` or ``--standalone``.
     """
@@ -126,7 +123,7 @@ def slurm_ids(environ: Mapping[str, str]) -> tuple[str, str]:
 
     The step's holds how often the job was queued again; it is empty for a step of one task, where
     it proves nothing of two launchers: both may have been started by hand in an allocation's shell.
-    Both are empty where one job of ours may be several of Slurm's: components of a heterogeneous
+    Both are empty where one job may be several of Slurm's: components of a heterogeneous
     job, tasks of an array, nodes numbered over several jobs.
     """
     job = environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID") or ""
@@ -209,7 +206,7 @@ _MOST_HOSTS = 1_000_000
 
 
 def _parts(nodelist: str, source: str) -> list[list[_Choices]]:
-    """A part for each comma outside brackets; each holds what can stand at its places, in order."""
+    """A part for each comma outside brackets; each lists the choices at its places, in order."""
     text = nodelist.strip()
     name = r"(?:[^][,\s]|\[[^][\s]+\])+"
     if not re.fullmatch(f"{name}(?:,{name})*", text):
@@ -247,7 +244,7 @@ def _unreadable(source: str, nodelist: str) -> ConfigError:
 # ------------------------------------------------------------------ Kubernetes
 def _kubernetes(environ: Mapping[str, str]) -> Cluster:
     index = whole_number(environ, "JOB_COMPLETION_INDEX")
-    assert index is not None  # that it is set brought us here
+    assert index is not None  # read_cluster has seen it
     pods = whole_number(environ, "JOB_COMPLETIONS")
     job_set = environ.get("JOBSET_NAME", "").strip()
     jobs = (whole_number(environ, "REPLICATED_JOB_REPLICAS") or 1) if job_set else 1

@@ -1,4 +1,4 @@
-"""Our section of a YAML file, which may be a whole training configuration."""
+"""The section ``fault_tolerance`` of a YAML file, which may be a whole training configuration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SectionNotFoundError(ConfigError):
     """A YAML file without the map ``fault_tolerance``, or with an empty one.
 
     Attributes:
-        keys: All keys of the file, in order, for a hint about what was meant.
+        keys: All keys of the file, in order, for a hint.
     """
 
     def __init__(self, text: str, keys: tuple[str, ...] = ()) -> None:
@@ -29,7 +29,7 @@ class ConfigFileNotFoundError(ConfigError, FileNotFoundError):
 
 
 def read_section(path: str) -> Mapping[Any, Any]:
-    """The first non-empty map under our key: outer before inner, earlier before later.
+    """The first non-empty map under :data:`SECTION`: outer before inner, earlier before later.
 
     Raises:
         ConfigError: The file cannot be read, is not YAML, or has something else there.
@@ -61,7 +61,7 @@ def read_section(path: str) -> Mapping[Any, Any]:
 
 
 def _sections(node: object, seen: set[int]) -> Iterator[object]:
-    """Every non-empty value of our key, depth first; YAML's aliases can make circles."""
+    """Every non-empty value of that key, depth first; YAML's aliases can make circles."""
     if id(node) in seen:
         return
     if isinstance(node, dict):

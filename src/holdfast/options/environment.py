@@ -1,9 +1,8 @@
 """Every variable of the environment that holdfast reads or knows, with its effect. Pure.
 
-A variable that has an effect under torchrun or nvidia-resiliency-ext and none here is in the table,
-too: the launcher warns if it is set. ``docs/environment.md`` shows the table, and a test holds that
-no module reads a variable that is not in it. ``PET_<OPTION>`` variables are in the table of options
-(:mod:`.command_line.options`).
+The launcher warns of a variable that has an effect under torchrun or nvidia-resiliency-ext alone.
+``docs/environment.md`` shows the table, and a test holds that every variable that a module reads is
+in it. ``PET_<OPTION>`` variables are in the table of options.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ class Variable(NamedTuple):
     """One variable.
 
     Attributes:
-        reader: Who reads it: launcher, rank, doctor, or Wrapper.
-        effect: What it does. Where it does nothing: what is there instead.
-        is_idle: It has no effect here.
+        effect: Of it; of an idle one, its replacement.
     """
 
     reader: str
@@ -186,7 +183,7 @@ VARIABLES: Mapping[str, Variable] = {
     "NVRX_FR_TRACE_PATH": Variable(
         "Wrapper", "folder into which torch's flight record is written before an abort"
     ),
-    # ---- torch's and CUDA's own, which we look at
+    # ---- torch's and CUDA's own
     "GLOO_SOCKET_IFNAME": Variable(
         "rank, Wrapper",
         "set where it is not and the host's own name leads to no address that other hosts reach",

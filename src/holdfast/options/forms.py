@@ -1,4 +1,4 @@
-"""Forms of text that torchrun's options take, and what they mean. Pure."""
+"""Forms of text that torchrun's options take, and their meanings. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WORDS_FOR_PROCESSES = ("auto", "cpu", "gpu")
 
 
 class Shaped(Text):
-    """Text of a certain form; ``read`` gives what it means, ``parse`` the text itself."""
+    """Text of a certain form; ``read`` gives its meaning, ``parse`` the text itself."""
 
     def __init__(self, unit: str, accepts: str, read: Callable[[str], object]) -> None:
         super().__init__(unit, null=False)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from holdfast.fault_tolerance.config import SETTINGS, option_of
 from holdfast.options.forms import CommaList
-from holdfast.options.option import Option, dest_of, pet, under
-from holdfast.options.values import AbsolutePaths, Choice, Flag, Kind, Number, Text
+from holdfast.options.option import NODES, NOT_YET, RESTARTS, Option, dest_of, pet, under
+from holdfast.options.values import AbsolutePaths, Choice, Flag, Numeric, Text, ValueKind
 
 ANY_FAILED = "any-failed"
+_PORT = Numeric("port", counted=False, least=0, most=65535, whole=True)
+_PATH = Text("PATH", null=False)
+_SECONDS = Numeric("seconds", least=0)
+_PROCESSES = Numeric("processes", least=0, whole=True)
+_CHUNKS = Numeric("chunks", least=0, whole=True)
 
 
-def _ours(
+def _ft(
     name: str,
-    kind: Kind | None,
+    kind: ValueKind | None,
     default: Any,
     help_: str,
     why: str = "",
@@ -23,17 +27,11 @@ def _ours(
     in_env: bool = False,
     **more: Any,
 ) -> Option:
-    """A ``--ft-`` option outside the configuration."""
     env = (pet(name),) if in_env else ()
     return Option(name, dest_of(name), kind, default, help_, why, env=env, **more)
 
 
-_later = partial(_ours, later=True)
-"""One without effect in this release."""
-
-
-def _fields(group: str, *names: str) -> list[Option]:
-    """The options of some fields of the configuration."""
+def _fields(group: str, *names: str, needs: str = "") -> list[Option]:
     options = []
     for name in names:
         setting = SETTINGS[name]
@@ -49,22 +47,39 @@ def _fields(group: str, *names: str) -> list[Option]:
                 setting.why,
                 group,
                 field=name,
-                later=setting.later,
                 idle=setting.idle,
+                needs=needs,
                 twins=() if twin == option else (twin,),
             )
         )
     return options
 
 
+_LOG_SERVICE: tuple[tuple[str, ValueKind, Any, str], ...] = (
+    ("--ft-nvrx-logfile", AbsolutePaths(many=False), None, "File for the launcher's log"),
+    (
+        "--ft-enable-log-server",
+        Flag(),
+        False,
+        "Collect the output of all nodes through one service",
+    ),
+    ("--ft-log-server-port", _PORT, 50051, "Port of that service"),
+    ("--ft-log-server-log", _PATH, None, "File for that service's log"),
+    ("--ft-log-server-log-prefix", _PATH, None, "Prefix of that service's log files"),
+    ("--ft-log-server-graceful-shutdown-timeout", _SECONDS, 60.0, "How long it may take to end"),
+    ("--ft-log-aggregator-count", _PROCESSES, None, "Processes that collect for it"),
+    ("--ft-log-leaf-max-queue-chunks", _CHUNKS, None, "What nodes keep while it is busy"),
+)
+"""Options without effect that only scripts for nvidia-resiliency-ext give."""
+
 FT_OPTIONS = [
-    # A switch, whose default is None and not False: not given, it leaves a file's word in force.
+    # A switch with None as default, not False: where it is not given, the value of a file holds.
     *[option._replace(kind=None) for option in _fields("What to run", "numa_bind_strict")],
     *under(
         "What to run",
-        _ours(
+        _ft(
             "--ft-stdin-rank",
-            Number("local rank", counted=False, least=0, whole=True),
+            Numeric("local rank", counted=False, least=0, whole=True),
             None,
             "Local rank that reads the stdin of the launcher, for breakpoint() and input(); all "
             "others read nothing",
@@ -72,18 +87,19 @@ FT_OPTIONS = [
             in_env=True,
         ),
     ),
-    *_fields("Membership", "use_infra_group_rank", "segment"),
+    *_fields("Membership", "use_infra_group_rank", "segment", needs=NODES),
     *under(
         "Membership",
-        _ours(
+        _ft(
             "--ft-active-nodes",
             Choice(["max", "min"]),
             "max",
             "With --nnodes MIN:MAX, the number of nodes with ranks: up to MAX, or MIN, and the "
             "others wait as spares",
             "torchrun's",
+            needs=NODES,
         ),
-        _ours(
+        _ft(
             "--ft-rdzv-impl",
             Choice(["barrier", "legacy"]),
             "barrier",
@@ -93,7 +109,7 @@ FT_OPTIONS = [
     ),
     *under(
         "Restarting",
-        _ours(
+        _ft(
             "--ft-restart-policy",
             Choice([ANY_FAILED, "min-healthy"]),
             ANY_FAILED,
@@ -101,22 +117,24 @@ FT_OPTIONS = [
             "node: when no rank of the Wrapper's call is left)",
             "a failed rank usually stops all others",
         ),
-        _ours(
+        _ft(
             "--ft-restart-window",
-            Number("seconds", above=0),
+            Numeric("seconds", above=0),
             None,
             "Count --max-restarts within any period of this length",
             "torchrun's: a job that fails once a day ends after some days",
+            needs=RESTARTS,
         ),
-        _ours(
+        _ft(
             "--ft-restart-backoff",
-            Number("seconds", least=0),
+            _SECONDS,
             0.0,
             "Wait before the restart after a second failure in a row; doubles with each further "
             "one up to 300 s, and is reset by a cycle of 300 s",
             "waiting helps with few failures",
+            needs=RESTARTS,
         ),
-        _ours(
+        _ft(
             "--ft-warm-standby",
             Flag(),
             True,
@@ -125,37 +143,41 @@ FT_OPTIONS = [
             "takes 220 MiB with torch alone, 410 MiB with transformers, and leaves when memory "
             "gets short",
             "a restart takes a tenth of the time or less",
+            needs=RESTARTS,
         ),
-        _ours(
+        _ft(
             "--ft-warm-start",
             Flag(),
             False,
             "Prepare parked interpreters, with torch, also while this node waits for others",
             "only a spare gains from it",
         ),
-        _ours(
+        _ft(
             "--ft-warm-preload",
             CommaList(),
             [],
             "Modules that parked interpreters import, besides the packages with extension modules "
             "that a rank has loaded",
+            needs=RESTARTS,
         ),
-        _ours(
+        _ft(
             "--ft-warm-standby-delay",
-            Number("seconds", least=0),
+            _SECONDS,
             3.0,
             "When parked interpreters are prepared: so long after the start of the ranks, or as "
             "soon as one of them has called init_workload_monitoring(); 1 s after the last one, "
             "where the launcher may not raise a priority again (CAP_SYS_NICE)",
             "a job that crashes at its start is restarted without them",
+            needs=RESTARTS,
         ),
-        _ours(
+        _ft(
             "--ft-warm-standby-memory-mb",
-            Number("MiB", least=0, whole=True),
+            Numeric("MiB", least=0, whole=True),
             16384,
             "Memory that all parked interpreters of a node may have together; beyond it no more "
             "are prepared",
             "8 of them with a CUDA build of torch need about half of it",
+            needs=RESTARTS,
         ),
     ),
     *_fields(
@@ -166,17 +188,17 @@ FT_OPTIONS = [
     ),
     *under(
         "Restarting",
-        _ours(
+        _ft(
             "--ft-max-same-failures",
-            Number("cycles", least=0, whole=True),
+            Numeric("cycles", least=0, whole=True),
             0,
             "Stop restarting after this many cycles in a row that ended of the same exception, at "
             "the same line of the script, without known progress; 0 for never",
             "a fault of one batch or node may be gone with the next start",
         ),
-        _ours(
+        _ft(
             "--ft-no-restart-exit-code",
-            Number("code", counted=False, least=1, most=255, whole=True),
+            Numeric("code", counted=False, least=1, most=255, whole=True),
             93,
             "Exit code that tells a scheduler not to restart the job; a rank that exits with it "
             "(but not with 1) asks its launcher for no restart",
@@ -186,14 +208,14 @@ FT_OPTIONS = [
     *_fields("Stopping", "check_remaining_processes"),
     *under(
         "Detecting hangs",
-        _ours(
+        _ft(
             "--ft-cfg-path",
             Text("FILE", null=False),
             None,
             "YAML file with a map named fault_tolerance, at any depth; options override it",
             in_env=True,
         ),
-        _ours(
+        _ft(
             "--ft-ignore-missing-cfg",
             None,
             False,
@@ -226,7 +248,7 @@ FT_OPTIONS = [
     *_fields("Output", "log_level", "restart_check_interval"),
     *under(
         "Output",
-        _ours(
+        _ft(
             "--ft-per-cycle-applog-prefix",
             AbsolutePaths(many=False),
             None,
@@ -234,62 +256,7 @@ FT_OPTIONS = [
             "/logs/run.log it is /logs/run_cycle0.log; nodes may share it",
             in_env=True,
         ),
-        _later(
-            "--ft-nvrx-logfile",
-            AbsolutePaths(many=False),
-            None,
-            "File for the launcher's log",
-            in_env=True,
-        ),
-        _later(
-            "--ft-enable-log-server",
-            Flag(),
-            False,
-            "Collect the output of all nodes through one service",
-            in_env=True,
-        ),
-        _later(
-            "--ft-log-server-port",
-            Number("port", counted=False, least=0, most=65535, whole=True),
-            50051,
-            "Port of that service",
-            in_env=True,
-        ),
-        _later(
-            "--ft-log-server-log",
-            Text("PATH", null=False),
-            None,
-            "File for that service's log",
-            in_env=True,
-        ),
-        _later(
-            "--ft-log-server-log-prefix",
-            Text("PATH", null=False),
-            None,
-            "Prefix of that service's log files",
-            in_env=True,
-        ),
-        _later(
-            "--ft-log-server-graceful-shutdown-timeout",
-            Number("seconds", least=0),
-            60.0,
-            "How long that service may take to end",
-            in_env=True,
-        ),
-        _later(
-            "--ft-log-aggregator-count",
-            Number("processes", least=0, whole=True),
-            None,
-            "How many processes collect output between nodes and that service",
-            in_env=True,
-        ),
-        _later(
-            "--ft-log-leaf-max-queue-chunks",
-            Number("chunks", least=0, whole=True),
-            None,
-            "How much output a node keeps while that service is busy",
-            in_env=True,
-        ),
+        *(_ft(*row, idle=NOT_YET, in_env=True) for row in _LOG_SERVICE),
     ),
     *_fields("Output", "cycle_info_dir", "cycle_info_job_id"),
     *_fields(
@@ -308,14 +275,14 @@ FT_OPTIONS = [
     ),
     *under(
         "Health",
-        _ours(
+        _ft(
             "--ft-node-health-check-endpoint",
             Text("SOCKET", null=False),
             None,
             "Unix socket (/path, ./path or unix:///path) of a gRPC service that decides whether "
             "this node is healthy; it is asked before each start",
         ),
-        _ours(
+        _ft(
             "--ft-host-checks",
             Flag(),
             True,
@@ -326,16 +293,16 @@ FT_OPTIONS = [
     ),
     *under(
         "Metrics and hooks",
-        _ours(
+        _ft(
             "--ft-metrics-port",
-            Number("port", counted=False, least=0, most=65535, whole=True),
+            _PORT,
             None,
             "Serve metrics for Prometheus at /metrics, and /healthz and /readyz, on this port of "
             "each node (0: any that is free); needs holdfast[metrics]",
             "nothing listens",
             in_env=True,
         ),
-        _ours(
+        _ft(
             "--ft-metrics-host",
             Text("ADDRESS", null=False),
             None,
@@ -343,7 +310,7 @@ FT_OPTIONS = [
             "all of them",
             in_env=True,
         ),
-        _ours(
+        _ft(
             "--ft-on-incident",
             Text("COMMAND", null=False),
             None,
@@ -351,7 +318,7 @@ FT_OPTIONS = [
             "incident.json as the last argument; it has 60 s, and nothing waits for it",
             in_env=True,
         ),
-        _ours(
+        _ft(
             "--ft-on-incident-nodes",
             Choice(["one", "all"]),
             "one",
@@ -359,7 +326,7 @@ FT_OPTIONS = [
             "people want one message; all is for a command that looks at its node",
             in_env=True,
         ),
-        _ours(
+        _ft(
             "--ft-observers",
             CommaList(),
             None,

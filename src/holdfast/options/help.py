@@ -1,9 +1,4 @@
-"""The option table as text: ``--help``, ``--print-config``, and an argparse parser to extend.
-
-``--help`` shows the options that have an effect, ``--help-all`` also those that existing scripts
-use and that have none here. ``--print-config`` shows the options that are set, and by what;
-``--print-config-all`` also those that have their default.
-"""
+"""The option table as text: ``--help``, ``--print-config``, and an argparse parser to extend."""
 
 from __future__ import annotations
 
@@ -16,10 +11,9 @@ from typing import Any, NoReturn
 from holdfast.fault_tolerance.config import resolve
 from holdfast.job.pure.exit_codes import IN_SHORT
 from holdfast.job.pure.job_secret import without_secret
-from holdfast.options.arguments import Arguments, UsageError
-from holdfast.options.option import GROUPS, Option
+from holdfast.options.option import GROUPS, NOT_YET, Arguments, Option, UsageError
 from holdfast.options.options import FORMER, OPTIONS, default_of, spellings
-from holdfast.options.values import LEVEL_NAMES, Kind, LogLevel
+from holdfast.options.values import LEVEL_NAMES, LogLevel, ValueKind
 
 _COLUMNS_MAX = 100
 _DEFAULT = "default"
@@ -53,11 +47,11 @@ def make_parser(
 
     Args:
         defaults: Defaults by destination, where they differ from the table's.
-        read: Reads an option's text, given where it stood; raises one of our errors.
+        read: Reads an option's text, given its source; raises UsageError.
         shows_all: Its help shows options without effect, too.
     """
     shown = [option for option in OPTIONS if option.has_effect or shows_all]
-    parser = _Parser(
+    parser = _OptionParser(
         prog="ft_launcher",
         usage="ft_launcher [options] script.py [arguments of the script]",
         description=DESCRIPTION,
@@ -101,7 +95,7 @@ class _HelpAll(argparse.Action):
         parser.exit()
 
 
-class _Parser(argparse.ArgumentParser):
+class _OptionParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One line, without the usage of a hundred options above it."""
         self.exit(2, f"{self.prog}: error: {message}\n")
@@ -158,7 +152,7 @@ def _type(option: Option, read: Callable[[Option, str, str], Any]) -> Callable[[
         try:
             return read(option, option.name, text)
         except UsageError as error:
-            raise argparse.ArgumentTypeError(error.what) from None
+            raise argparse.ArgumentTypeError(error.detail) from None
 
     return convert
 
@@ -168,14 +162,16 @@ def _text(option: Option) -> str:
     default = default_of(option)
     if option.kind is not None and not (default in (None, "", []) and not option.why):
         text += f" Default: {show(default, option.kind)}{f' ({option.why})' if option.why else ''}."
-    if option.later:
-        text += " No effect in this release."
     if option.idle:
-        text += f" No effect here: {option.idle}."
+        text += (
+            " No effect in this release."
+            if option.idle == NOT_YET
+            else f" No effect here: {option.idle}."
+        )
     return text.replace("%", "%%")
 
 
-def show(value: Any, kind: Kind | None = None) -> str:
+def show(value: Any, kind: ValueKind | None = None) -> str:
     """A value as a person would write it on a command line."""
     if isinstance(kind, LogLevel):
         return LEVEL_NAMES.get(value, str(value))

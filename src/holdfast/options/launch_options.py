@@ -8,32 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.options.forms import (
-    CommaList,
-    Shaped,
-    read_nnodes,
-    read_nproc,
-    read_ranks,
-    read_rdzv_conf,
-    read_signals,
-    read_streams,
-)
-from holdfast.options.option import Option, dest_of, pet, under
-from holdfast.options.values import Choice, Kind, Number, Text
+from holdfast.options import forms
+from holdfast.options.option import NODES, NOT_YET, Option, dest_of, pet, under
+from holdfast.options.values import Choice, Numeric, Text, ValueKind
 
-_OURS = ("--workers-stop-timeout", "--term-timeout")
+_NOT_TORCHRUNS = ("--workers-stop-timeout", "--term-timeout")
 DEFAULT_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 _TEXT = Text(null=False)
 _BACKEND = Text("NAME", null=False)
-_STREAMS = Shaped(
+_STREAMS = forms.Shaped(
     "STREAMS",
     "0 (none), 1 (stdout), 2 (stderr) or 3 (both), or such numbers by local rank, as in 0:3,11:1",
-    read_streams,
+    forms.read_streams,
 )
 
 
 def _torch(
-    name: str, kind: Kind | None, default: Any, help_: str, why: str = "", **more: Any
+    name: str, kind: ValueKind | None, default: Any, help_: str, why: str = "", **more: Any
 ) -> Option:
     """An option that is read from the environment, too, unless it says otherwise."""
     more = {"env": (pet(name),), **more}
@@ -49,22 +40,25 @@ LAUNCH_OPTIONS = [
         "Job size",
         _torch(
             "--nnodes",
-            Shaped("N|MIN:MAX", "a number of nodes, or MIN:MAX with 0 < MIN <= MAX", read_nnodes),
+            forms.Shaped(
+                "N|MIN:MAX", "a number of nodes, or MIN:MAX with 0 < MIN <= MAX", forms.read_nnodes
+            ),
             "1:1",
             "Number of nodes; as MIN:MAX the job also runs with fewer than MAX",
         ),
         _torch(
             "--nproc-per-node",
-            Shaped("N|auto|cpu|gpu", "a number of ranks, auto, cpu or gpu", read_nproc),
+            forms.Shaped("N|auto|cpu|gpu", "a number of ranks, auto, cpu or gpu", forms.read_nproc),
             "1",
             "Ranks on this node: a number, gpu (one per GPU), cpu (one per CPU), or auto (one per "
             "GPU, or per CPU on a node without GPUs)",
         ),
         _torch(
             "--node-rank",
-            Number("node", counted=False, least=0, whole=True),
+            Numeric("node", counted=False, least=0, whole=True),
             0,
             "Number of this node, if the scheduler gives it none",
+            needs=NODES,
         ),
         _switch(
             "--standalone", "The job has this node only; other options of membership are ignored"
@@ -110,6 +104,7 @@ LAUNCH_OPTIONS = [
             "",
             "HOST:PORT of the store where launchers meet",
             "one node needs none",
+            needs=NODES,
         ),
         _torch(
             "--rdzv-id",
@@ -120,7 +115,9 @@ LAUNCH_OPTIONS = [
         ),
         _torch(
             "--rdzv-conf",
-            Shaped("KEY=VALUE,...", "KEY=VALUE pairs separated by commas", read_rdzv_conf),
+            forms.Shaped(
+                "KEY=VALUE,...", "KEY=VALUE pairs separated by commas", forms.read_rdzv_conf
+            ),
             "",
             "Settings of the rendezvous: is_host (0 or 1), read_timeout, join_timeout or timeout, "
             "last_call_timeout, keep_alive_timeout, grow_cooldown (seconds), mixed_workloads, "
@@ -134,18 +131,25 @@ LAUNCH_OPTIONS = [
         ),
         _torch(
             "--master-port",
-            Number("port", counted=False, least=0, most=65535, whole=True),
+            Numeric("port", counted=False, least=0, most=65535, whole=True),
             None,
             "Port at which rank 0 listens",
             "each cycle gets a free port of its own, so that no socket of an earlier cycle has it",
         ),
-        _torch("--local-addr", _TEXT, None, "Address of this node for the others", "looked up"),
+        _torch(
+            "--local-addr",
+            _TEXT,
+            None,
+            "Address of this node for the others",
+            "looked up",
+            needs=NODES,
+        ),
     ),
     *under(
         "Restarting",
         _torch(
             "--max-restarts",
-            Number("restarts", least=0, whole=True),
+            Numeric("restarts", least=0, whole=True),
             0,
             "How many times ranks are restarted before the job fails",
             "torchrun's",
@@ -155,21 +159,21 @@ LAUNCH_OPTIONS = [
         "Stopping",
         _torch(
             "--workers-stop-timeout",
-            Number("seconds", least=0),
+            Numeric("seconds", least=0),
             15.0,
             "After SIGTERM for a restart or after a failure, seconds until SIGKILL",
             "after a failure ranks have nothing to save",
         ),
         _torch(
             "--term-timeout",
-            Number("seconds", least=0),
+            Numeric("seconds", least=0),
             1800.0,
             "After the launcher was signalled and has passed the signal on, seconds until SIGKILL",
             "ranks may be writing their last checkpoint",
         ),
         _torch(
             "--shutdown-timeout",
-            Number("seconds", least=0, whole=True),
+            Numeric("seconds", least=0, whole=True),
             None,
             "torchrun's name for --term-timeout, used where that is not given; also "
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
@@ -177,7 +181,7 @@ LAUNCH_OPTIONS = [
         ),
         _torch(
             "--signals-to-handle",
-            Shaped("SIGNAL,...", "names of signals separated by commas", read_signals),
+            forms.Shaped("SIGNAL,...", "names of signals separated by commas", forms.read_signals),
             DEFAULT_SIGNALS,
             "Signals that the launcher passes on to its ranks before it ends",
             "those that schedulers and terminals send; add SIGUSR1,SIGUSR2 under Slurm",
@@ -210,20 +214,22 @@ LAUNCH_OPTIONS = [
         ),
         _torch(
             "--local-ranks-filter",
-            Shaped("RANK,...", "local ranks separated by commas, as in 0,1,2", read_ranks),
+            forms.Shaped(
+                "RANK,...", "local ranks separated by commas, as in 0,1,2", forms.read_ranks
+            ),
             "",
             "Local ranks whose output is shown on the console",
             "all",
         ),
         _torch(
             "--duplicate-stdout-filters",
-            CommaList(),
+            forms.CommaList(),
             [],
             "Copy lines of stdout that hold one of these texts to filtered_stdout.log",
         ),
         _torch(
             "--duplicate-stderr-filters",
-            CommaList(),
+            forms.CommaList(),
             [],
             "Copy lines of stderr that hold one of these texts to filtered_stderr.log",
         ),
@@ -233,7 +239,7 @@ LAUNCH_OPTIONS = [
             None,
             "Entry point of a class that decides where output goes",
             env=(),
-            later=True,
+            idle=NOT_YET,
         ),
         _torch(
             "--event-log-handler",
@@ -241,7 +247,7 @@ LAUNCH_OPTIONS = [
             "null",
             "torch's handler of launcher events",
             "events are always written to the run's folder",
-            later=True,
+            idle=NOT_YET,
         ),
     ),
     *under(
@@ -255,7 +261,7 @@ LAUNCH_OPTIONS = [
         ),
         _torch(
             "--monitor-interval",
-            Number("seconds", least=0),
+            Numeric("seconds", least=0),
             0.3,
             "Period of torchrun's checks of its ranks",
             idle="the end of a rank wakes the launcher",
@@ -280,6 +286,10 @@ LAUNCH_OPTIONS = [
 
 TORCHRUNS = (
     "--help",
-    *(each.name for each in LAUNCH_OPTIONS if each.group != "Help" and each.name not in _OURS),
+    *(
+        each.name
+        for each in LAUNCH_OPTIONS
+        if each.group != "Help" and each.name not in _NOT_TORCHRUNS
+    ),
 )
-"""Names of torchrun's options, of which it takes abbreviations, and so do we."""
+"""Names of torchrun's options; they may be abbreviated."""

@@ -1,4 +1,4 @@
-"""How a launcher is to meet the others of its job: from command line and environment. Pure.
+"""Where and how launchers of a job meet, from command line and environment. Pure.
 
 Imported only for jobs of several nodes: the machines it configures cost milliseconds.
 """
@@ -6,8 +6,9 @@ Imported only for jobs of several nodes: the machines it configures cost millise
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.config import FaultToleranceConfig, nearest
@@ -15,14 +16,17 @@ from holdfast.job.pure.assign import AssignmentError
 from holdfast.job.pure.assign import Policy as NodePolicy
 from holdfast.job.pure.infra_rank import infra_rank, node_domain
 from holdfast.job.pure.job_secret import SECRET, SHORT, without_secret
-from holdfast.job.pure.membership import Pace
-from holdfast.job.pure.workload import MIXED
-from holdfast.job.store.job_threads import OtherBackend
+from holdfast.job.pure.timing import Pace
+from holdfast.job.pure.workload import MIXED, UNNAMED, Workload, argument_digests, text_digest
+from holdfast.job.store.store_address import OtherBackend, StoreAddress
 from holdfast.net.pure.address import Endpoint, EndpointError, bare_host, parse_endpoint
-from holdfast.options.arguments import UsageError
-from holdfast.options.cluster_env import KUBERNETES, Cluster, read_cluster
+from holdfast.options.cluster_env import KUBERNETES, Cluster, read_cluster, slurm_ids
 from holdfast.options.forms import read_rdzv_conf
+from holdfast.options.option import UsageError
 from holdfast.options.values import Unacceptable
+
+if TYPE_CHECKING:
+    from holdfast.options.machine import Machine
 
 OUR_BACKENDS = ("c10d", "static")
 """Names of a TCP store that launchers host themselves; all others have a store of their own."""
@@ -49,7 +53,7 @@ _CONF_OF_OTHERS = (
     *("close_timeout", "heartbeat_timeout", "keep_alive_interval", "keep_alive_max_attempt"),
     *("store_type", "rank"),
 )
-"""Keys of ``--rdzv-conf`` that torchrun or nvidia-resiliency-ext know, and nothing here needs."""
+"""Keys of ``--rdzv-conf`` that have an effect under torchrun or nvidia-resiliency-ext alone."""
 
 
 @dataclass(frozen=True)
@@ -57,27 +61,14 @@ class MeetingPlan:
     """Where and how the launchers of a job meet.
 
     Attributes:
-        host, port: Of the store.
-        hosts_store: It is hosted here; None: if the address is ours and nobody hosts it yet.
-        other: The store is another rendezvous backend's; host and port only tell where it is.
-        connect_s: How long to wait until somebody hosts it.
-        local_addr: Our address for the others; None: found out.
-        infra_rank, infra_is_place: Our number from outside; None: we have none.
-        domain: Of our node, for --ft-segment; None: its GPUs may know, where that counts.
-        nodes: How many nodes have ranks, and which ranks.
+        store: Where they meet, and the secret with which they sign their messages.
+        infra_rank, infra_is_place: Number of this node from the scheduler; None: there is none.
+        domain: NVLink domain of this node, for --ft-segment; None: asked of its GPUs.
         last_call_s, grow_cooldown_s, launchers: See :class:`.Rules`.
-        pace: How long silence may last.
-        is_mixed: Nodes of the job run different programs, and that is meant.
-        warnings: What to tell the user before the start.
-        secret: All launchers of the job sign what they say with it; None: there is none.
+        is_mixed: Nodes of the job run different programs, on purpose.
     """
 
-    host: str
-    port: int
-    hosts_store: bool | None
-    other: OtherBackend | None
-    connect_s: float
-    local_addr: str | None
+    store: StoreAddress
     infra_rank: int | None
     infra_is_place: bool
     domain: str | None
@@ -88,7 +79,6 @@ class MeetingPlan:
     pace: Pace
     is_mixed: bool = False
     warnings: tuple[str, ...] = ()
-    secret: str | None = field(default=None, repr=False)
 
 
 def make_meeting_plan(
@@ -110,12 +100,16 @@ def make_meeting_plan(
         join_s = _seconds(conf, "join_timeout", _seconds(conf, "timeout", _JOIN_S))
         pace = Pace.of(_seconds(conf, "keep_alive_timeout", _SILENCE_S), join_s)
         return MeetingPlan(
-            host=host,
-            port=port,
-            hosts_store=_hosts_store(args, conf, numbered, pod),
-            other=_other_backend(args, conf, nodes, pace.silence_s),
-            connect_s=_seconds(conf, "read_timeout", max(_READ_S, join_s)),
-            local_addr=args.local_addr,
+            store=StoreAddress(
+                host,
+                port,
+                hosts_store=_hosts_store(args, conf, numbered, pod),
+                connect_s=_seconds(conf, "read_timeout", max(_READ_S, join_s)),
+                run_id=args.rdzv_id,
+                other=_other_backend(args, conf, nodes, pace.silence_s),
+                secret=secret,
+                local_addr=args.local_addr,
+            ),
             infra_rank=number.rank if number else pod if numbered is None else numbered,
             infra_is_place=number.is_place if number else True,
             domain=node_domain(environ) if config.segment is not None else None,
@@ -136,7 +130,6 @@ def make_meeting_plan(
                 *_doubts_about(secret),
                 *_only_here(args, cluster, host, port),
             ),
-            secret=secret,
         )
     except (ConfigError, AssignmentError) as error:
         raise UsageError(str(error)) from None
@@ -145,11 +138,39 @@ def make_meeting_plan(
         raise UsageError(f"--rdzv-conf: {shown!r} cannot be used; {error}") from None
 
 
+def own_workload(
+    args: Any, kind: str, meeting: MeetingPlan, environ: Mapping[str, str], machine: Machine
+) -> Workload:
+    """The workload of a command line, which launchers of a job compare; reads the script once.
+
+    ``kind``: ``script``, ``module``, ``program`` or ``run-path``.
+    """
+    script: str = args.training_script
+    # A module has no path before it is imported; a program found on PATH is no file of the job's.
+    has_file = kind != "module" and not (kind == "program" and "/" not in script)
+    contents = (machine.script_digest(script, program=kind == "program") or "") if has_file else ""
+    job, step = slurm_ids(environ)
+    return Workload(
+        kind="script" if kind == "run-path" else kind,  # another way to run the same file
+        name=Path(script).name or script,
+        contents=contents,
+        path=text_digest(machine.absolute(script)) if contents else "",
+        arguments=argument_digests(args.training_script_args),
+        min_nodes=meeting.nodes.min_nodes,
+        max_nodes=meeting.nodes.max_nodes,
+        max_restarts=args.max_restarts,
+        is_named=args.rdzv_id not in UNNAMED,
+        is_mixed=meeting.is_mixed,
+        slurm_job=job,
+        slurm_step=step,
+    )
+
+
 def _endpoint(args: Any, cluster: Cluster | None) -> tuple[str, int]:
     """Host and port of the store: as given, else the scheduler's first node, else torchrun's."""
     text = args.rdzv_endpoint
     if args.rdzv_backend not in OUR_BACKENDS:
-        try:  # only to find out which of our addresses sees it
+        try:  # only for the choice of this node's address
             service = parse_endpoint(text)
         except EndpointError:
             return "", DEFAULT_PORT
@@ -204,7 +225,7 @@ def _other_backend(
 def _hosts_store(
     args: Any, conf: Mapping[str, str], numbered: int | None, pod: int | None
 ) -> bool | None:
-    """As said; by torchrun's static rule node 0 is the one at the master's address.
+    """As given; by torchrun's static rule node 0 is the one at the master's address.
 
     So is Kubernetes' first pod; while it starts, its name may not lead to it yet.
     """
@@ -227,7 +248,7 @@ def _doubts_about(secret: str | None) -> tuple[str, ...]:
 
 
 def _unknown_keys(conf: Mapping[str, str]) -> tuple[str, ...]:
-    """One line for each key that means nothing here; jobs that carry foreign ones keep running."""
+    """One line for each key without meaning here; jobs that carry foreign ones keep running."""
     known = (*_CONF_WITH_EFFECT, *_CONF_OF_OTHERS)
     lines = []
     for key in conf:

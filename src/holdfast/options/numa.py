@@ -1,4 +1,4 @@
-"""Bind each rank to CPUs and memory near its GPU: what is put before its command.
+"""Bind each rank to CPUs and memory near its GPU, by words before its command.
 
 Two ways. ``NVRX_GPUS_PER_NUMA=G``: the ranks of G GPUs in a row belong to one NUMA node; CPUs and
 memory are that node's. ``--numa-binding MODE``: torch asks CUDA where each GPU is, and chooses
@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.base.facts import NoBindingError
-from holdfast.options.arguments import UsageError
+from holdfast.options.option import UsageError
 
 if TYPE_CHECKING:
-    from holdfast.options.plan import Machine
+    from holdfast.options.machine import Machine
 
 GPUS_PER_NUMA = "NVRX_GPUS_PER_NUMA"
 _NUMACTL = "numactl"
@@ -26,7 +26,7 @@ Prefixes = tuple[tuple[str, ...], ...]
 def bindings(
     mode: str | None, nproc: int, environ: Mapping[str, str], machine: Machine
 ) -> Prefixes:
-    """What is put before the command of each rank.
+    """The words before the command of each rank.
 
     Args:
         mode: Of ``--numa-binding``.
@@ -44,19 +44,19 @@ def bindings(
         )
     if not text and not mode:
         return ()
-    what = f"--numa-binding={mode}" if mode else f"{GPUS_PER_NUMA}={text}"
+    setting = f"--numa-binding={mode}" if mode else f"{GPUS_PER_NUMA}={text}"
     found: Prefixes = () if mode else by_count(text, nproc, machine.numa_nodes())
     if not machine.program_exists(_NUMACTL, environ):
-        raise UsageError(f"{what} needs the program numactl, which is not on PATH; install it")
+        raise UsageError(f"{setting} needs the program numactl, which is not on PATH; install it")
     if mode:
         try:
             found = tuple(tuple(words) for words in machine.torchs_numa_prefixes(mode, nproc))
         except NoBindingError as error:
-            raise UsageError(f"{what}: torch cannot bind ranks to CPUs here: {error}") from None
+            raise UsageError(f"{setting}: torch cannot bind ranks to CPUs here: {error}") from None
     for prefix in dict.fromkeys(found):
         if (problem := machine.why_not_bound(prefix, environ)) is not None:
             raise UsageError(
-                f"{what}: local rank {found.index(prefix)} would be started with "
+                f"{setting}: local rank {found.index(prefix)} would be started with "
                 f"`{' '.join(prefix)}`, which fails on this host: {problem}"
             )
     return found

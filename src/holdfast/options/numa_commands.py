@@ -1,4 +1,4 @@
-"""Torch's own answer to ``--numa-binding``: what is put before each rank's command.
+"""Torch's own answer to ``--numa-binding``: the words before each rank's command.
 
 Run in a process of its own (:func:`holdfast.base.facts.torchs_numa_prefixes`): torch asks CUDA
 where each GPU is, and the launcher must neither import torch nor touch a GPU.

@@ -1,10 +1,28 @@
-"""What one option of ``ft_launcher`` is, and under which titles ``--help`` shows them. Pure."""
+"""One option of ``ft_launcher``, titles of ``--help``, and a parsed command line. Pure."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from holdfast.options.values import Kind
+from holdfast.errors import HoldfastError
+from holdfast.options.values import NOT_YET, ValueKind
+
+__all__ = [
+    "GROUPS",
+    "NODES",
+    "NOT_YET",
+    "RESTARTS",
+    "Arguments",
+    "Option",
+    "UsageError",
+    "dest_of",
+    "pet",
+    "under",
+]
+
+
+NODES, RESTARTS = "several nodes", "restarts"
 
 
 class Option(NamedTuple):
@@ -13,7 +31,7 @@ class Option(NamedTuple):
     Attributes:
         name: Its spelling with dashes only.
         dest: Attribute of the parsed command line.
-        kind: What it takes; ``None``: it is a switch and takes nothing.
+        kind: Kind of its value; ``None``: it is a switch.
         default: Its value when not given.
         help: One sentence without full stop.
         why: The reason for the default.
@@ -21,14 +39,14 @@ class Option(NamedTuple):
         short: Its one-letter spelling.
         env: Variables of the environment that it is also read from; the first one set counts.
         field: The field of the configuration that it sets. Its value stays text until then.
-        later: Accepted, without effect in this release.
         twins: Further spellings, as good as its name.
-        idle: Why it never has an effect here; empty: it has one.
+        idle: Why it has no effect here; empty: it has one. ``NOT_YET``: in this release.
+        needs: ``NODES``, ``RESTARTS``: it has an effect only in a job that has them.
     """
 
     name: str
     dest: str
-    kind: Kind | None
+    kind: ValueKind | None
     default: Any
     help: str
     why: str = ""
@@ -36,14 +54,14 @@ class Option(NamedTuple):
     short: str | None = None
     env: tuple[str, ...] = ()
     field: str | None = None
-    later: bool = False
     twins: tuple[str, ...] = ()
     idle: str = ""
+    needs: str = ""
 
     @property
     def has_effect(self) -> bool:
-        """Something acts on it in this release."""
-        return not (self.later or self.idle)
+        """It is not idle."""
+        return not self.idle
 
     def read(self, text: str) -> Any:
         """The value that text stands for.
@@ -87,3 +105,35 @@ def dest_of(name: str) -> str:
 def pet(name: str) -> str:
     """The variable in which torchrun looks for an option of this name."""
     return f"PET_{dest_of(name).upper()}"
+
+
+class UsageError(HoldfastError):
+    """A command line that cannot be used; one line that names the option and its values.
+
+    Attributes:
+        detail: The same without the option, for a parser that names it.
+    """
+
+    def __init__(self, text: str, detail: str = "") -> None:
+        super().__init__(text)
+        self.detail = detail or text
+
+
+class Arguments(SimpleNamespace):
+    """A command line, read: torchrun's attributes, and ``ft_`` ones.
+
+    Options that set a field of the configuration hold the text that was given, or ``None``, for
+    :meth:`.FaultToleranceConfig.from_args` to read.
+
+    Attributes:
+        training_script: The script, module or program; ``None`` only with ``print_config``,
+            ``print_config_all`` or ``version``.
+        training_script_args: The words after it.
+        origins: For each option given, by attribute, where.
+        warnings: For the user, each once.
+    """
+
+    training_script: str | None
+    training_script_args: list[str]
+    origins: dict[str, str]
+    warnings: list[str]

@@ -35,7 +35,7 @@ FORMER: Mapping[str, str] = {
 
 
 def default_of(option: Option) -> Any:
-    """What holds when the option isn't given; for a field, the configuration's default."""
+    """The default of an option; of a field, the configuration's."""
     if option.field is not None:
         return getattr(FaultToleranceConfig(), option.field)
     return option.default

@@ -1,23 +1,23 @@
-"""What one launcher is going to do: a command line and an environment, resolved.
+"""The plan of one launcher: a command line and an environment, resolved.
 
     argv, PET_* --parse_args--> Arguments --make_plan--> LaunchPlan --agent--> ranks
                                    |                         ^
                                    +--> YAML file -----------+
 
-Everything that can be found wrong before a process is started is found here. Reads its arguments,
-the configuration file, and through :class:`Machine` a few facts about the node; no clock, and
-nothing is changed. Times are seconds.
+Every mistake that can be found before a process is started is found here. Reads its arguments, the
+configuration file, and through :class:`Machine` a few facts about the node. Times are seconds.
 """
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.base import facts
+from holdfast.base.pure.switches import is_set
 from holdfast.base.pure.wording import count
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.config import (
@@ -27,27 +27,21 @@ from holdfast.fault_tolerance.config import (
     resolve,
 )
 from holdfast.net.pure.address import bare_host
-from holdfast.options import without_effect
-from holdfast.options.arguments import UsageError, is_set, refusal
+from holdfast.options import forms, without_effect
+from holdfast.options.arguments import refusal
 from holdfast.options.cluster_env import nodes_by_default, read_cluster
-from holdfast.options.forms import (
-    read_nnodes,
-    read_nproc,
-    read_ranks,
-    read_signals,
-    read_streams,
-    read_uds,
-)
 from holdfast.options.ft_options import ANY_FAILED
 from holdfast.options.numa import GPUS_PER_NUMA, Prefixes, bindings
+from holdfast.options.option import UsageError
 from holdfast.options.options import BY_DEST
 from holdfast.options.values import Unacceptable
 from holdfast.watch.rank.auto_start import StartHook
 
 if TYPE_CHECKING:
-    from holdfast.events.observer_messages import Wanted as Observed
-    from holdfast.health.messages import Wanted
+    from holdfast.events.observer_messages import ObserverConfig as Observed
+    from holdfast.health.messages import HealthConfig
     from holdfast.job.pure.workload import Workload
+    from holdfast.options.machine import Machine
     from holdfast.options.meeting_plan import MeetingPlan
 
 LOCAL_RANK_MACRO = "${local_rank}"
@@ -61,46 +55,6 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 _TORCHS_BACKENDS = ("c10d", "static", "etcd", "etcd-v2")
-
-
-class Machine(Protocol):
-    """What is asked of the node; :mod:`holdfast.base.facts` answers."""
-
-    def cpu_count(self) -> int:
-        """CPUs that this process may run on."""
-
-    def gpu_count(self, environ: Mapping[str, str], /) -> int | None:
-        """GPUs that a rank would see; ``None``: some, but it is not known how many."""
-
-    def path_exists(self, path: str, /) -> bool:
-        """There is a file or folder."""
-
-    def program_exists(self, name: str, environ: Mapping[str, str], /) -> bool:
-        """A program of this name or path can be executed."""
-
-    def module_exists(self, name: str, /) -> bool:
-        """The top package of a module can be found."""
-
-    def plug_in_names(self, group: str, /) -> Collection[str]:
-        """What installed packages register under a group of entry points."""
-
-    def numa_nodes(self) -> frozenset[int] | None:
-        """NUMA nodes that are online; ``None``: not known."""
-
-    def torchs_numa_prefixes(self, mode: str, nproc: int, /) -> list[list[str]]:
-        """What torch puts before the command of each local rank."""
-
-    def why_not_bound(self, prefix: Sequence[str], environ: Mapping[str, str], /) -> str | None:
-        """What is said where no program can be started so bound; ``None``: one can."""
-
-    def script_digest(self, path: str, /, *, program: bool) -> str | None:
-        """SHA-256 of a script's file; ``None``: it cannot be read, or is a program of no text."""
-
-    def absolute(self, path: str, /) -> str:
-        """The path from the root on."""
-
-    def random_id(self) -> str:
-        """A name that no other job has."""
 
 
 @dataclass(frozen=True)
@@ -125,21 +79,15 @@ class LaunchPlan:
     """One node's part of a job.
 
     Attributes:
-        command: What a rank is; its local rank stands in it as ``${local_rank}``.
-        numa: By local rank, what is put before it to bind it to CPUs; empty: no rank is bound.
+        command: Of a rank; ``${local_rank}`` in it stands for its local rank.
+        numa: By local rank, words before it that bind it to CPUs; empty: no rank is bound.
         nproc_per_node: Ranks on this node, at least 1.
-        ft: How ranks are watched.
         name: The script, module or program as the user calls it.
-        entrypoint_kind: ``script``, ``module``, ``program`` or ``run-path``.
         signal_groups: Signals go to whole process groups and not to the rank's process alone: a
             program that is not python may be a shell, which passes nothing on to its children.
-        min_nodes: Least number of nodes.
-        max_nodes: Greatest number of nodes.
         node_rank: Number of this node, where nothing else orders them.
-        run_id: Name of the job.
-        role: Name of the ranks' role.
         max_restarts: Restarts until the job has failed.
-        restart_window_s: They are counted within any such period; ``None``: over the whole life.
+        restart_window_s: They are counted within any such period; ``None``: in all.
         restart_backoff_s: Wait before the second of two failures in a row is restarted; doubles.
         max_same_failures: Give up after so many cycles in a row that ended of the same; 0: never.
         no_restart_exit_code: Of a launcher that should not be started again.
@@ -148,32 +96,25 @@ class LaunchPlan:
         master_port: Where rank 0 listens; ``None``: on a fresh free port in each cycle.
         workers_stop_timeout_s: From SIGTERM to SIGKILL when the launcher stops ranks.
         term_timeout_s: From a signal passed on to SIGKILL when the launcher was signalled.
-        signals_to_handle: Numbers of the signals that are passed on.
         applog: In files named after this path, one for each cycle, all output is kept, too.
         log_dir: Where this run's folder goes; ``None``: to a temporary folder.
         log_level: How much the launcher says; a level of the logging package.
-        log_to_stdout: It says it on stdout, and not on stderr.
         redirects: By local rank, bits of the streams (1 stdout, 2 stderr) that go to files.
         tee: By local rank, bits of the streams that go to files and to the console.
         local_ranks_filter: Local ranks shown on the console; ``None``: all.
-        stdin_rank: Local rank that reads our stdin; ``None``: none does.
+        stdin_rank: Local rank that reads the launcher's stdin; ``None``: none does.
         duplicate_stdout_filters: Texts; lines of stdout that hold one are copied.
         duplicate_stderr_filters: Texts; lines of stderr that hold one are copied.
         log_line_prefix_template: Starts a teed line; knows role_name, rank and local_rank.
         virtual_local_rank: Each rank sees one GPU only, as device 0.
-        monitors_enabled: Ranks are watched.
         counts_steps: Optimizer steps are heartbeats of ranks that send none.
-        start_hook: What the first lines of a rank set up; None: it is no Python.
+        start_hook: Settings for the first lines of a rank; None: it is no Python.
         warm: How ranks restart from parked interpreters; ``None``: they don't.
-        why_cold: Why they don't, where that may surprise.
         health_endpoint: Path of the socket of this node's health service.
-        care: What of this host is looked at; ``None``: nothing.
-        observing: Who is told of the job's course; ``None``: nobody.
+        care: Health checks of this host; ``None``: none.
+        observing: Metrics and hooks; ``None``: none.
         meeting: How the launchers of a job of several nodes meet; ``None``: this node is all.
-        workload: What they tell each other of what they run; ``None``: this node is all.
-        later: Options in use that have no effect yet.
-        warnings: What to tell the user, once, before the start.
-        notes: The same, where nothing is wrong.
+        workload: Compared by the launchers of a job; ``None``: this node is all.
     """
 
     command: tuple[str, ...] = ()
@@ -181,7 +122,6 @@ class LaunchPlan:
     nproc_per_node: int = 1
     ft: FaultToleranceConfig = field(default_factory=FaultToleranceConfig)
     name: str = ""
-    entrypoint_kind: str = "program"
     signal_groups: bool = False
     min_nodes: int = 1
     max_nodes: int = 1
@@ -217,7 +157,7 @@ class LaunchPlan:
     warm: WarmStandby | None = None
     why_cold: str | None = None
     health_endpoint: str | None = None
-    care: Wanted | None = None
+    care: HealthConfig | None = None
     observing: Observed | None = None
     meeting: MeetingPlan | None = None
     workload: Workload | None = None
@@ -226,7 +166,7 @@ class LaunchPlan:
     notes: tuple[str, ...] = ()
 
     def command_for(self, local_rank: int) -> list[str]:
-        """What one rank is started with."""
+        """The command of one rank."""
         prefix = self.numa[local_rank] if self.numa else ()
         own = (word.replace(LOCAL_RANK_MACRO, str(local_rank)) for word in self.command)
         return [*prefix, *own]
@@ -259,7 +199,7 @@ def make_plan(
     config = resolved.config
     later = without_effect.later(args, config)
     warnings = [*getattr(args, "warnings", ()), *resolved.warnings]
-    shown = _read("local_ranks_filter", args.local_ranks_filter, read_ranks)
+    shown = _read("local_ranks_filter", args.local_ranks_filter, forms.read_ranks)
     endpoint = _health_endpoint(args, machine, warnings)
     meeting = _meeting(args, environ, config, nodes)
     warnings += meeting.warnings if meeting else ()
@@ -277,7 +217,6 @@ def make_plan(
         nproc_per_node=nproc,
         ft=config,
         name=args.training_script,
-        entrypoint_kind=entry.kind,
         signal_groups=entry.kind == "program",
         min_nodes=min_nodes,
         max_nodes=max_nodes,
@@ -294,7 +233,7 @@ def make_plan(
         master_port=args.master_port or None,
         workers_stop_timeout_s=args.workers_stop_timeout,
         term_timeout_s=args.term_timeout,
-        signals_to_handle=_read("signals_to_handle", args.signals_to_handle, read_signals),
+        signals_to_handle=_read("signals_to_handle", args.signals_to_handle, forms.read_signals),
         applog=args.ft_per_cycle_applog_prefix,
         log_dir=args.log_dir or None,
         log_level=config.log_level,
@@ -395,7 +334,7 @@ def _health_endpoint(args: Any, machine: Machine, warnings: list[str]) -> str | 
     if not text:
         return None
     try:
-        return machine.absolute(read_uds(text))
+        return machine.absolute(forms.read_uds(text))
     except Unacceptable:
         warnings.append(
             f"--ft-node-health-check-endpoint: {text!r} is not the path of a Unix socket (/path, "
@@ -410,11 +349,11 @@ def _care(
     environ: Mapping[str, str],
     nproc: int,
     endpoint: str | None,
-) -> Wanted:
-    from holdfast.health.messages import Wanted  # noqa: PLC0415 - where used
+) -> HealthConfig:
+    from holdfast.health.messages import HealthConfig  # noqa: PLC0415 - where used
 
     paths = config.storage_healthcheck_path or ""
-    return Wanted(
+    return HealthConfig(
         nproc=nproc,
         visible_devices=environ.get("CUDA_VISIBLE_DEVICES"),
         folders=tuple(filter(None, (args.log_dir, environ.get("TMPDIR") or "/tmp", "/dev/shm"))),  # noqa: S108
@@ -466,13 +405,13 @@ def _observing(args: Any, environ: Mapping[str, str], machine: Machine) -> Obser
             f"{observer_messages.GROUP}"
         )
     on_every_node = args.ft_on_incident_nodes == "all"
-    return observer_messages.Wanted(
+    return observer_messages.ObserverConfig(
         port, args.ft_metrics_host or "", command, tuple(names), on_every_node
     )
 
 
 def _nproc(text: str, environ: Mapping[str, str], machine: Machine) -> int:
-    wanted: int | str = _read("nproc_per_node", text, read_nproc)
+    wanted: int | str = _read("nproc_per_node", text, forms.read_nproc)
     if isinstance(wanted, int):
         return wanted
     gpus = 0 if wanted == "cpu" else machine.gpu_count(environ)
@@ -512,7 +451,7 @@ def _node_count(args: Any, environ: Mapping[str, str]) -> tuple[int, int]:
     if args.standalone:
         return 1, 1
     if "nnodes" in getattr(args, "origins", ()):
-        nodes: tuple[int, int] = _read("nnodes", args.nnodes, read_nnodes)
+        nodes: tuple[int, int] = _read("nnodes", args.nnodes, forms.read_nnodes)
         return nodes
     try:
         by_default = nodes_by_default(read_cluster(environ))
@@ -538,13 +477,13 @@ def _workload(
     environ: Mapping[str, str],
     machine: Machine,
 ) -> Workload:
-    from holdfast.options.own_workload import own_workload  # noqa: PLC0415 - as above
+    from holdfast.options.meeting_plan import own_workload  # noqa: PLC0415 - as above
 
     return own_workload(args, entry.kind, meeting, environ, machine)
 
 
 def _streams(dest: str, text: str, nproc: int) -> dict[int, int]:
-    streams: int | dict[int, int] = _read(dest, text, read_streams)
+    streams: int | dict[int, int] = _read(dest, text, forms.read_streams)
     if isinstance(streams, int):
         return dict.fromkeys(range(nproc), streams)
     return {local_rank: streams.get(local_rank, 0) for local_rank in range(nproc)}

@@ -1,8 +1,7 @@
-"""What a setting may be: each kind checks values from files and programs, and reads text.
+"""Kinds of settings: each checks values from files and programs, and reads text. Pure.
 
-``check`` takes a value as YAML or a program has it, ``parse`` takes text from a command line or an
-environment variable; both give the normal form or raise :class:`Unacceptable`. Who the setting
-belongs to, and how the error is worded, is the caller's concern. Pure.
+``check`` takes a value of YAML or of a program, ``parse`` text of a command line or an environment
+variable; both give the normal form or raise :class:`Unacceptable`, which the caller words.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+NOT_YET = "not in this release"
+"""Why an option is idle that a later release may act on."""
 _NULL_WORDS = ("", "none", "null")
 _TRUE_WORDS = ("true", "1", "yes", "on", "enable", "enabled")
 _FALSE_WORDS = ("false", "0", "no", "off", "disable", "disabled")
@@ -26,20 +27,20 @@ _LEVELS = {
 }
 
 
-class Unacceptable(ValueError):  # noqa: N818 - caught at once, and turned into one of our errors
-    """A value that its setting does not take; the text is what to add to the error, or empty."""
+class Unacceptable(ValueError):  # noqa: N818 - caught at once, and turned into a HoldfastError
+    """A value that its setting does not take; the text completes the error, or is empty."""
 
 
-class Kind(Protocol):
-    """What the kinds below have in common."""
+class ValueKind(Protocol):
+    """The interface of all kinds."""
 
     @property
     def accepts(self) -> str:
-        """What is accepted, as the end of the sentence "it takes ..."."""
+        """The accepted values, as the end of the sentence "it takes ..."."""
 
     @property
     def unit(self) -> str:
-        """What stands for the value in help: a unit or a noun, upper case."""
+        """The value in help: a unit or a noun, upper case."""
 
     def check(self, value: object) -> Any:
         """The normal form of a value that a program or a YAML file holds."""
@@ -48,7 +49,7 @@ class Kind(Protocol):
         """The normal form of what text means."""
 
 
-class Number:
+class Numeric:
     """A finite number, as float; with ``whole`` as int."""
 
     def __init__(
@@ -66,7 +67,7 @@ class Number:
         """Make a kind of number.
 
         Args:
-            unit: What it counts, plural ("seconds"); with ``counted=False`` what it is ("port").
+            unit: Plural of the unit ("seconds"); with ``counted=False`` a noun ("port").
             counted: There is one more or one less of the unit.
             above: Values must be greater than this.
             least: Values must be at least this.
@@ -150,7 +151,7 @@ class Flag:
 
 
 class FlagOrNull:
-    """True, false, or null for what follows from something else."""
+    """True, false, or null for a value that depends on another setting."""
 
     unit = Flag.unit
 
@@ -170,15 +171,15 @@ class FlagOrNull:
 class WordFlag(Flag):
     """True or false, where one answer has a few words and every other word is the opposite.
 
-    nvidia-resiliency-ext reads some of its options so, and scripts rely on it. A word that is
-    neither ours nor theirs is taken by the same rule, and :meth:`doubt` says so.
+    nvidia-resiliency-ext reads some of its options so, and scripts rely on it. An unknown word is
+    taken by the same rule, and :meth:`doubt` says so.
     """
 
     def __init__(self, *, otherwise: bool) -> None:
         """Make a kind of flag.
 
         Args:
-            otherwise: What every word means that is not one of the opposite's.
+            otherwise: Meaning of every word that is not one of the opposite's.
         """
         self._otherwise = otherwise
         self._opposite = ("false", "0", "no") if otherwise else ("true", "1", "yes")
@@ -192,7 +193,7 @@ class WordFlag(Flag):
         return self._otherwise is not (text.strip().lower() in self._opposite)
 
     def doubt(self, text: str) -> str:
-        """What to warn of where the rule may not give what the user meant; empty: it does."""
+        """A warning where the user may have meant the opposite; empty: there is no doubt."""
         value = self.parse(text)
         if text.strip().lower() in (_TRUE_WORDS if value else _FALSE_WORDS):
             return ""
@@ -203,7 +204,18 @@ def _name(value: bool) -> str:  # noqa: FBT001 - it is all that there is
     return "true" if value else "false"
 
 
-class Text:
+class _Worded:
+    """Text of a command line is checked as a value is."""
+
+    def check(self, value: object) -> Any:
+        raise NotImplementedError
+
+    def parse(self, text: str) -> Any:
+        """Same as a value."""
+        return self.check(text)
+
+
+class Text(_Worded):
     """Any text; with ``null`` nothing, too."""
 
     def __init__(self, unit: str = "TEXT", *, null: bool = True) -> None:
@@ -218,7 +230,8 @@ class Text:
         raise Unacceptable("put it in quotes" if value is not None else "")
 
     def parse(self, text: str) -> str:
-        """The text itself."""
+        """The text itself, also where a value of null is accepted."""
+        self.check(text)
         return text
 
 
@@ -235,11 +248,6 @@ class PathTemplate(Text):
         text = super().check(value)
         if text and (self._place not in text or not text.startswith("/")):
             raise Unacceptable
-        return text
-
-    def parse(self, text: str) -> str:
-        """Same as a value."""
-        self.check(text)
         return text
 
 
@@ -260,13 +268,8 @@ class AbsolutePaths(Text):
                     raise Unacceptable
         return text
 
-    def parse(self, text: str) -> str:
-        """Same as a value."""
-        self.check(text)
-        return text
 
-
-class Choice:
+class Choice(_Worded):
     """One of some words."""
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -280,23 +283,19 @@ class Choice:
             return str(value)
         raise Unacceptable
 
-    def parse(self, text: str) -> str:
-        """Same as a value."""
-        return self.check(text)
-
 
 PROOF, NEVER = "proof", "never"
 _AFTER = "after="
 
 
-class AutoKill:
-    """When ranks are ended for which nobody has chosen a timeout."""
+class AutoKill(_Worded):
+    """When ranks without chosen timeouts are ended."""
 
     unit = "proof|never|after=SECONDS"
     accepts = "proof, never, or after= and a number of seconds > 0"
 
     def __init__(self) -> None:
-        self._seconds = Number("seconds", above=0)
+        self._seconds = Numeric("seconds", above=0)
 
     def check(self, value: object) -> str:
         """``proof``, ``never`` or ``after=1800``."""
@@ -305,10 +304,6 @@ class AutoKill:
         if value not in (PROOF, NEVER):
             self.after_s(value)
         return value
-
-    def parse(self, text: str) -> str:
-        """Same as a value."""
-        return self.check(text)
 
     def after_s(self, value: str) -> float | None:
         """Seconds; None: it says something else.
@@ -325,7 +320,7 @@ class AutoKill:
         return None if after_s is None else float(after_s)
 
 
-class SignalName:
+class SignalName(_Worded):
     """A signal by its full name in any case or, outside command lines, its number."""
 
     unit = "SIGNAL"
@@ -342,15 +337,11 @@ class SignalName:
             pass
         raise Unacceptable
 
-    def parse(self, text: str) -> signal.Signals:
-        """A name."""
-        return self.check(text)
-
 
 LEVEL_NAMES = {10: "debug", 20: "info", 30: "warning", 40: "error", 50: "critical"}
 
 
-class LogLevel:
+class LogLevel(_Worded):
     """A level of the logging package, 10 to 50, or its name in any case."""
 
     unit = "LEVEL"
@@ -366,10 +357,6 @@ class LogLevel:
             return value
         raise Unacceptable
 
-    def parse(self, text: str) -> int:
-        """A name."""
-        return self.check(text)
-
 
 class Sections:
     """Limits per section name."""
@@ -378,7 +365,7 @@ class Sections:
     accepts = "names of sections, each with a number of seconds > 0, or null for no timeout"
 
     def __init__(self) -> None:
-        self._limit = Number("seconds", above=0, null="no timeout")
+        self._limit = Numeric("seconds", above=0, null="no timeout")
 
     def check(self, value: object) -> dict[str, float | None]:
         """A mapping; null for an empty one."""

@@ -6,8 +6,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig, Resolved, option_of
+from holdfast.options.option import NODES, NOT_YET, RESTARTS
 from holdfast.options.options import OPTIONS
 
+_IDLE = [option for option in OPTIONS if option.idle not in ("", NOT_YET)]
 _OF_CARDS = ("pci_topo_file", "link_down_path_template", "link_state_path_template")
 """Settings that say more about network cards, which only some checks look at."""
 _OF_CARE = (
@@ -16,40 +18,30 @@ _OF_CARE = (
     *("gpu_memory_tolerance_mb", "gpu_memory_poll_interval"),
 )
 """Settings of the health checks."""
-_OF_SEVERAL_NODES = (
-    *("rdzv_endpoint", "node_rank", "local_addr", "ft_use_infra_group_rank", "ft_segment"),
-    "ft_active_nodes",
-)
-"""Attributes of the command line that only matter where launchers meet."""
-_OF_RESTARTS = (
-    *("ft_restart_window", "ft_restart_backoff", "ft_warm_standby", "ft_warm_standby_delay"),
-    *("ft_warm_standby_memory_mb", "ft_warm_preload"),
-)
-"""Attributes that only matter where ranks are restarted."""
 MAYBE_IDLE = ("NVRX_", "TORCHELASTIC_")
 """How the names of all variables begin that have no effect here."""
 
 
 def later(args: Any, config: FaultToleranceConfig) -> list[str]:
-    """What asks for something that nothing does yet, wherever it was asked."""
+    """Options in use that have no effect yet, wherever they were given."""
     usual = FaultToleranceConfig()
     options = [
         option.name
         for option in OPTIONS
-        if option.later
+        if option.idle == NOT_YET
         and option.field is None
         and getattr(args, option.dest, option.default) != option.default
     ]
     fields = [
         option_of(name)
         for name, setting in SETTINGS.items()
-        if setting.later and getattr(config, name) != getattr(usual, name)
+        if setting.idle == NOT_YET and getattr(config, name) != getattr(usual, name)
     ]
     return [*options, *fields]
 
 
 def warnings(args: Any, resolved: Resolved, environ: Mapping[str, str]) -> list[str]:
-    """What a user expects to have an effect, and what takes it away."""
+    """Settings of a user that another setting, or a missing one, leaves without effect."""
     idle, unmeasured = _idle(args, resolved.config), _unmeasured(resolved)
     return [*idle, *unmeasured, *_variables_without_effect(environ)]
 
@@ -59,22 +51,19 @@ def notes(args: Any, resolved: Resolved, *, is_alone: bool) -> list[str]:
     given = {
         dest for dest in getattr(args, "origins", ()) if getattr(args, dest, None) is not None
     } | {f"ft_{name}" for name, origin in resolved.origins.items() if origin != "default"}
-    idle = [f"{each.name} ({each.idle})" for each in OPTIONS if each.idle and each.dest in given]
+    idle = [f"{each.name} ({each.idle})" for each in _IDLE if each.dest in given]
     lines = [f"without effect here: {', '.join(idle)}"] if idle else []
     asked = {dest for dest in given if getattr(args, dest, None) not in ("", [], False)}
-    if is_alone and (names := _names(asked & {*_OF_SEVERAL_NODES})):
+    if is_alone and (names := _names(asked, NODES)):
         lines.append(f"without effect, as this job has one node: {names}")
-    if (
-        args.max_restarts == 0
-        and not args.ft_warm_start
-        and (names := _names(asked & {*_OF_RESTARTS}))
-    ):
+    if args.max_restarts == 0 and not args.ft_warm_start and (names := _names(asked, RESTARTS)):
         lines.append(f"without effect, as --max-restarts is 0: {names}")
     return lines
 
 
-def _names(dests: Collection[str]) -> str:
-    return ", ".join(option.name for option in OPTIONS if option.dest in dests)
+def _names(dests: Collection[str], needs: str) -> str:
+    named = (each.name for each in OPTIONS if each.needs == needs and each.dest in dests)
+    return ", ".join(named)
 
 
 def _variables_without_effect(environ: Mapping[str, str]) -> list[str]:
@@ -98,9 +87,8 @@ def _unmeasured(resolved: Resolved) -> list[str]:
     ]
     if not names:
         return []
-    what = ", ".join(names)
     remedy = f"{option_of('checkpoint_iteration_file')} with the latest checkpoint's iteration"
-    return [f"without effect: {what}: no file says how far the job is; give {remedy}"]
+    return [f"without effect: {', '.join(names)}: no file says how far the job is; give {remedy}"]
 
 
 def _idle(args: Any, config: FaultToleranceConfig) -> list[str]:

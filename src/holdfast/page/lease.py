@@ -1,4 +1,4 @@
-"""Words that a launcher moves ahead with the clock for as long as it may have ranks.
+"""The lease of a launcher: an instant that it moves ahead for as long as it may have ranks.
 
 A launcher of several nodes that is stopped (SIGSTOP, a debugger) cannot end its ranks before the
 others go on without it; its monitors read until when ranks may live, and can.
@@ -20,12 +20,12 @@ _BYTES = 8 * _WORDS
 
 
 class Lease:
-    """A mapped lease: how long ranks may live if nobody says more.
+    """A mapped lease: how long ranks may live if it is not extended.
 
     Args:
         path: On tmpfs.
-        writable: Make the file; False: somebody has.
-        wake_s: Of who makes it.
+        writable: Make the file; False: the launcher has.
+        wake_s: Of the launcher.
 
     Raises:
         OSError: It cannot be made, or there is none.

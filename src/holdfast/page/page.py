@@ -1,4 +1,4 @@
-"""Make and map the page of a rank (layout and rules of stores: ``page/pure/page.py``)."""
+"""Make and map pages (layout and rules of stores: ``page/pure/page.py``)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from holdfast.base.own_descriptor import OwnDescriptor
+
 
 class PageError(OSError):
-    """A page that cannot be made or used; the text says which, and what is wrong with it."""
+    """A page cannot be made or used; the text says which, and why."""
 
 
 class Page:
@@ -22,15 +24,27 @@ class Page:
 
     Attributes:
         path: The file.
-        words: Its words, a memoryview of format ``d``. A store is ``words[i] = x``, nothing else.
+        words: Its words, a memoryview of format ``d``; another one after :meth:`leave_in_child`.
+            A store is ``words[i] = x``, nothing else.
     """
 
-    __slots__ = ("_map", "path", "words")
+    __slots__ = ("_descriptor", "_map", "path", "words")
 
-    def __init__(self, path: str, mapped: mmap.mmap | bytearray) -> None:
+    def __init__(
+        self, path: str, mapped: mmap.mmap | bytearray, descriptor: OwnDescriptor | None = None
+    ) -> None:
         self.path = path
+        self._descriptor = descriptor
+        self._use(mapped)
+
+    def _use(self, mapped: mmap.mmap | bytearray) -> None:
         self._map = mapped
         self.words = memoryview(mapped)[: layout.NAMES_OFFSET].cast("d")
+
+    @property
+    def fd(self) -> int:
+        """Descriptor of an anonymous page in the process that made it; -1: there is none."""
+        return -1 if self._descriptor is None else self._descriptor.fd
 
     def store_names(self, names: Sequence[str]) -> None:
         """Write the table of section names, in the order of their slots.
@@ -56,7 +70,7 @@ class Page:
         self.words[layout.N_SECTIONS] = float(len(names))
 
     def names(self) -> list[str]:
-        """Section names in the order of their slots; empty where none, or no sense, is written."""
+        """Section names in the order of their slots; empty where no valid table is written."""
         try:
             n_sections = int(self.words[layout.N_SECTIONS])
             n_bytes = int(self.words[layout.NAMES_BYTES])
@@ -70,23 +84,29 @@ class Page:
             return []
         return names if all(isinstance(name, str) for name in names) else []
 
-    def close(self) -> None:
-        """Unmap. ``words`` cannot be used afterwards; nor may anybody be about to.
+    def leave_in_child(self) -> None:
+        """In a forked child: write to memory of its own, for its progress is not the rank's."""
+        self._use(bytearray(layout.PAGE_BYTES))
 
-        Who cannot be sure of that (other threads may be storing) just forgets the page: it is
-        unmapped when the last reference is gone.
+    def close(self) -> None:
+        """Unmap. No thread may use ``words`` afterwards.
+
+        Where another thread may be storing, drop the page instead: it is unmapped with its last
+        reference.
         """
         self.words.release()
         if isinstance(self._map, mmap.mmap):
             self._map.close()
+        if self._descriptor is not None:
+            self._descriptor.close()
 
 
 def create_page(path: str, cycle: int) -> None:
     """Make the file of a page: no rank armed, no section, no limit.
 
     Args:
-        path: Where, on tmpfs if possible; only the user can read it. A file that is there already
-            is replaced: whoever has it mapped keeps the old one.
+        path: Where, on tmpfs if possible; only the user can read it. An existing file is replaced:
+            processes that have it mapped keep the old one.
         cycle: The cycle that the page is for.
 
     Raises:
@@ -96,9 +116,7 @@ def create_page(path: str, cycle: int) -> None:
     try:
         fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            # A hole in a full tmpfs would be found by a store, which then kills the rank (SIGBUS).
-            os.posix_fallocate(fd, 0, layout.PAGE_BYTES)
-            page = Page(fresh, mmap.mmap(fd, layout.PAGE_BYTES))
+            page = Page(fresh, _allocated(fd))
         finally:
             os.close(fd)
         page.words[layout.CYCLE] = float(cycle)
@@ -114,8 +132,36 @@ def create_page(path: str, cycle: int) -> None:
         raise PageError(f"page {path!r} cannot be made: {error.strerror or error}") from error
 
 
+def _allocated(fd: int) -> mmap.mmap:
+    # A hole in a full tmpfs would be found by a store, which then kills the rank (SIGBUS).
+    os.posix_fallocate(fd, 0, layout.PAGE_BYTES)
+    return mmap.mmap(fd, layout.PAGE_BYTES)
+
+
+def anonymous_page() -> Page:
+    """A page in memory without a file system, so that it ends with its processes.
+
+    Another process of the same user maps it through ``/proc/<pid>/fd/<fd>``.
+
+    Raises:
+        OSError: The system has no memory or descriptor to give.
+    """
+    # A monitor makes no such page, and its imports are counted.
+    from holdfast.base.own_descriptor import OwnDescriptor  # noqa: PLC0415
+    from holdfast.base.processes import system_calls  # noqa: PLC0415
+
+    descriptor = OwnDescriptor(system_calls.memory_file("holdfast_page"))
+    try:
+        page = Page("(anonymous)", _allocated(descriptor.fd), descriptor)
+    except OSError:
+        descriptor.close()
+        raise
+    page.words[layout.VERSION] = layout.LAYOUT_VERSION
+    return page
+
+
 def map_page(path: str, *, writable: bool) -> Page:
-    """Map a page that somebody made.
+    """Map a page that another process made.
 
     Raises:
         PageError: There is none, it is no page, or it has another layout than this version's.
@@ -145,5 +191,5 @@ def map_page(path: str, *, writable: bool) -> Page:
 
 
 def private_page() -> Page:
-    """A page that nobody else can see: stores go nowhere."""
+    """A page that no other process sees: stores go nowhere."""
     return Page("(private)", bytearray(layout.PAGE_BYTES))

@@ -1,21 +1,11 @@
-"""Two stamps of the clock in shared memory: the main thread runs Python, and anybody can.
+"""Two stamps of the clock in shared memory: the main thread runs Python, and any thread can.
 
 The watcher thread calls :meth:`Stamps.beat` each period. It stores the thread's stamp and asks the
-interpreter to call a C function in the main thread (``Py_AddPendingCall``). At the next beat it
-looks whether that was called, and if so stores the main thread's stamp. If both are old, something
-holds the interpreter or the process is stopped; if the main thread's alone is, it is blocked in C.
-The main thread's stamp is never earlier than its last step of Python, and at most one period later.
-A beat costs 1 microsecond (measured): no message, no lock, no system call.
-
-The C function is ``sem_post``. It must not be Python code (a ctypes callback): whatever is raised
-while the main thread is inside of that, by a handler of Ctrl-C or asynchronously, is printed and
-lost by ctypes, which then returns what happened to be in memory; the interpreter takes that for a
-failure without an exception, and raises ``SystemError: error return without exception set`` in the
-user's code (CPython 3.8 to 3.14). CPython runs calls that were added by this function in the main
-thread alone, also since 3.12, where other pending calls may run in any thread.
-
-A word is 8 bytes, aligned, and stored whole, as in ``page/pure/page.py``: the reader is another
-process.
+interpreter to call a C function in the main thread (``Py_AddPendingCall``); if that was called by
+the next beat, it stores the main thread's stamp. If both are old, something holds the interpreter
+or the process is stopped; if the main thread's alone is, it is blocked in C. The main thread's
+stamp is at most one period later than its last step of Python. A beat costs 1 microsecond
+(measured): no message, no lock, no system call.
 """
 
 from __future__ import annotations
@@ -30,6 +20,13 @@ _SEM_BYTES = 64
 
 class _MainThreadProbe:
     """Whether the main thread has come to run Python since it was last asked."""
+
+    # The C function is ``sem_post``, not Python code (a ctypes callback): ctypes prints and loses
+    # an exception that is raised inside of that, by a handler of Ctrl-C or asynchronously, and
+    # returns an undefined value. The interpreter takes that for a failure without an exception, and
+    # raises ``SystemError: error return without exception set`` in the user's code (CPython 3.8 to
+    # 3.14). CPython runs calls that were added by this function in the main thread alone, also
+    # since 3.12, where other pending calls may run in any thread.
 
     def __init__(self) -> None:
         library = ctypes.PyDLL(None)  # calls of it keep the interpreter: they take no time
@@ -63,7 +60,7 @@ class _MainThreadProbe:
 _probe = _MainThreadProbe()
 """One: there is one main thread."""
 _target: Stamps | None = None
-"""Who asks the probe; at most one in a process."""
+"""The one that asks the probe; at most one in a process."""
 
 
 class Stamps:
@@ -81,12 +78,12 @@ class Stamps:
         self._thread = thread
 
     def begin(self) -> None:
-        """Both stamps are now; to be called in the main thread, before anybody reads them."""
+        """Both stamps are now; to be called in the main thread, before a reader does."""
         global _target  # noqa: PLW0603 - there is one main thread
         now = monotonic()
         self._words[self._main] = now
         self._words[self._thread] = now
-        _probe.has_answered()  # to whoever asked before
+        _probe.has_answered()  # of an earlier target
         _target = self
 
     def beat(self, *, main_counts: bool = True) -> None:

@@ -1,6 +1,6 @@
 """Start a rank's interpreter ahead of time, and let it go on when the rank is needed.
 
-The parked side is ``standby/parked/sitecustomize.py``: read that first.
+The parked side is ``standby/parked/paused_start.py``: read that first.
 """
 
 from __future__ import annotations
@@ -13,17 +13,23 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 
-from holdfast.base.processes import child, idle_priority, oom_score, proc, system_calls
+from holdfast.base.processes import (
+    child,
+    idle_priority,
+    oom_score,
+    proc,
+    start_hook,
+    system_calls,
+)
 from holdfast.node.processes.controlled_process import ControlledProcess
 
-BOOT_FOLDER = os.path.join(os.path.dirname(__file__), "parked")
 ORDERS = "HOLDFAST_PARKED"
 CONTROL_FD = 3
 _FIRST_FREE_FD = 10
 
 
 class StandbyProcess(ControlledProcess):
-    """A parked interpreter. It says Ready or Unfit (``standby/pure/parked_messages.py``).
+    """A parked interpreter. Sends ParkedReady or ParkedUnfit (``standby/pure/parked_messages.py``).
 
     Attributes:
         usual_score: ``oom_score_adj`` that the rank is to have; until it goes on, it has 1000.
@@ -31,12 +37,18 @@ class StandbyProcess(ControlledProcess):
 
     usual_score: int = 0
 
-    def go_on(self, env: Mapping[str, str], streams: Sequence[int]) -> bool:
+    def go_on(
+        self, env: Mapping[str, str], streams: Sequence[int], *, is_held: bool = False
+    ) -> bool:
         """Have it become the rank, with this environment; False: it can't any more.
 
-        ``streams``: stdout, stderr and, if it is to read from anywhere but /dev/null, stdin.
         Does not wait for it. Only for one that has said it is ready. From now on it is no more
         the first that the kernel ends when memory runs out.
+
+        Args:
+            env: The rank's whole environment.
+            streams: stdout, stderr and, if it is to read from anywhere but /dev/null, stdin.
+            is_held: It does all that comes before its script, and then waits for :func:`begin`.
         """
         state = proc.process_state(self.pid)
         if state is None or state.state not in ("S", "R"):
@@ -50,7 +62,9 @@ class StandbyProcess(ControlledProcess):
             with open(orders, "wb", closefd=False) as file:
                 file.write(json.dumps(dict(env)).encode())
             rights = array.array("i", (*streams, orders))
-            self.control.sendmsg([b"g"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+            self.control.sendmsg(
+                [b"g" if is_held else b"gb"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
+            )
         except OSError:
             return False
         finally:
@@ -58,7 +72,13 @@ class StandbyProcess(ControlledProcess):
         return True
 
 
-class KeepsScore(Exception):  # noqa: N818 - a state, not a fault
+def begin(control: socket.socket) -> None:
+    """Let a process that is held begin its script; closes the connection."""
+    with control, contextlib.suppress(OSError):  # it has ended
+        control.send(b"b")
+
+
+class OomScoreRefusedError(Exception):
     """The system does not let a process have the highest OOM score for a while.
 
     Attributes:
@@ -83,10 +103,9 @@ def park(
     likely: Mapping[str, str],
     harmless: Sequence[str],
     note: str,
-    settled: Mapping[str, str | None] = {},
     is_idle: bool = False,
 ) -> StandbyProcess:
-    """Start ``command``, a Python interpreter with what it is to run, and park it before it does.
+    """Start ``command``, a Python interpreter with a script, and park it before the script begins.
 
     Args:
         tie: See :func:`.child.death_tie`.
@@ -104,16 +123,13 @@ def park(
             unless through Python, which is noticed.
         note: Path of a file in which it says why it had to start over as a plain start, after it
             went on; empty where that need not happen the next time.
-        settled: Variables that holdfast's own first lines in a rank set when Python starts, or
-            remove (None).
         is_idle: It starts with the lowest priority, until :func:`.idle_priority.restore`.
 
     Raises:
-        KeepsScore: It could not be made the first victim of an out-of-memory kill and get the
-            usual score back; it is still to be ended.
+        OomScoreRefusedError: It could not be made the first victim of an out-of-memory kill and
+            get the usual score back; it is still to be ended.
         OSError: The process cannot be started.
     """
-    pythonpath = env.get("PYTHONPATH")
     orders = {
         "preload": list(preload),
         "follow": follow,
@@ -122,16 +138,11 @@ def park(
         "per_cycle": list(per_cycle),
         "likely": dict(likely),
         "harmless": list(harmless),
-        "pythonpath": pythonpath,
+        "pythonpath": env.get("PYTHONPATH"),
         "note": note,
-        "settled": dict(settled),
     }
-    parked_env = {
-        **env,
-        "PYTHONPATH": os.pathsep.join(filter(None, (BOOT_FOLDER, pythonpath))),
-        ORDERS: json.dumps(orders),
-    }
-    ours, theirs = socket.socketpair()
+    parked_env = start_hook.with_part(env, ORDERS, json.dumps(orders))
+    control, theirs = socket.socketpair()
     with contextlib.ExitStack() as stack:
         stack.callback(theirs.close)
         words = system_calls.memory_file("holdfast-parked")  # must stay empty
@@ -145,15 +156,15 @@ def park(
                 tie, command, parked_env, {1: high[0], 2: high[0], CONTROL_FD: high[1]}
             )
         except OSError:
-            ours.close()
+            control.close()
             raise
     try:
         usual = oom_score.make_first_victim(pid)
     except OSError as error:
-        ours.close()
-        raise KeepsScore(pid, error) from error
+        control.close()
+        raise OomScoreRefusedError(pid, error) from error
     if is_idle:
         with contextlib.suppress(OSError):  # then it has the priority of a rank
             idle_priority.lower(pid)
-    ours.settimeout(0.0)
-    return StandbyProcess(pid, ours, usual)
+    control.settimeout(0.0)
+    return StandbyProcess(pid, control, usual)

@@ -1,4 +1,4 @@
-"""The parked interpreters of a node at work: feeds :mod:`holdfast.standby.pure.standby`.
+"""The parked interpreters of a node at work: feeds :mod:`.pure.parked_interpreters`.
 
 Decides nothing, and waits for nothing: a rank whose process is not ready is started plainly.
 """
@@ -8,29 +8,31 @@ from __future__ import annotations
 import logging
 import os
 import select
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.base import clock, memory
-from holdfast.base.processes import child, idle_priority, memory_read, proc
-from holdfast.base.processes.inheritance import inherited
-from holdfast.base.processes.memory_read import MemoryRead
+from holdfast.base.processes import child, file_read, idle_priority, proc
+from holdfast.base.processes.file_read import FileRead
+from holdfast.base.processes.process_defaults import inherited
+from holdfast.base.processes.rank_boot import SIGKILL
 from holdfast.base.pure.codec import decode
 from holdfast.base.pure.common_events import Note, SignalArrived, TimePassed
 from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.never import assert_never
 from holdfast.net.channel import Channel
 from holdfast.net.loop import Loop
-from holdfast.node.part import CycleEnding, CycleStarted, Happening, Part, RankKilled, Waiting
+from holdfast.node.part import CycleStarted, Happening, Part, RankKilled
 from holdfast.node.processes.worker_env import LASTING, PER_CYCLE
+from holdfast.node.pure.cycle_events import CycleEnding, Waiting
 from holdfast.node.pure.rank_life import MonitorSaid
-from holdfast.standby import memory_pressure
-from holdfast.standby.pure import standby as machine
+from holdfast.standby.pure import parked_interpreters as machine
 from holdfast.standby.pure.libraries import LATE, TORCH, imported_libraries
-from holdfast.standby.pure.parked_messages import FROM_PARKED, Ready, Unfit
-from holdfast.standby.standby_process import KeepsScore, StandbyProcess, park
-from holdfast.watch.pure.monitor_messages import Hello
+from holdfast.standby.pure.parked_messages import FROM_PARKED, ParkedReady, ParkedUnfit
+from holdfast.standby.standby_process import OomScoreRefusedError, StandbyProcess, begin, park
+from holdfast.watch.pure.monitor_messages import RankConnected
 
 if TYPE_CHECKING:
     from holdfast.net.pure.frames import Message
@@ -39,11 +41,6 @@ if TYPE_CHECKING:
     from holdfast.watch.rank.auto_start import StartHook
 
 LOGGER = logging.getLogger("holdfast")
-ALL_PARKED = (
-    "warm standby: %d of %d ranks can restart without importing; their parked processes take %d MiB"
-)
-"""The line that says that all is well."""
-_SIGKILL = 9
 _OF_DRIVER = (
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
@@ -62,7 +59,7 @@ _HARMLESS = (
 
 
 def part_of(warm: WarmStandby, plan: LaunchPlan) -> MakePart:
-    """What makes the parked interpreters of a launcher."""
+    """The maker of a launcher's parked interpreters."""
     return lambda launcher: Standbys(
         warm,
         plan.nproc_per_node,
@@ -76,7 +73,7 @@ def part_of(warm: WarmStandby, plan: LaunchPlan) -> MakePart:
 
 
 @dataclass
-class _Parked:
+class _ParkedProcess:
     process: StandbyProcess
     peer: Channel
     is_idle: bool
@@ -86,9 +83,9 @@ class _Parked:
 
 @dataclass
 class _Reading:
-    """The look at what a rank has imported, before its parked process is started."""
+    """A look at the imports of a rank, before its parked process is started."""
 
-    read: MemoryRead
+    read: FileRead
     step: Callable[[], None]
 
 
@@ -96,11 +93,11 @@ class Standbys(Part):
     """One parked interpreter for each local rank, or fewer. Main thread only.
 
     Args:
-        plan: What the command line says.
+        plan: From the command line.
         loop: Where their messages arrive.
         tie: See :func:`.child.death_tie`.
         job: Marks their environment.
-        folder: For what they leave word in; private.
+        folder: Private, for notes of processes that started over.
         like: Command, environment and pid of a rank as it would be started now; no pid where none
             runs.
         start_hook: See ``watch/rank/auto_start.py``.
@@ -129,7 +126,7 @@ class Standbys(Part):
         self._like = like
         self._start_hook = start_hook
         why_reserve = memory.why_score_decides_nothing()
-        self.machine = machine.Standby(
+        self.machine = machine.ParkedInterpreters(
             nproc,
             plan.delay_s,
             plan.memory_mib_max << 10,
@@ -137,11 +134,13 @@ class Standbys(Part):
             reserve_kib=machine.SAFE_KIB if why_reserve else 0,
             why_reserve=why_reserve,
         )
-        self._parked: dict[int, _Parked] = {}
+        self._parked: dict[int, _ParkedProcess] = {}
         self._dying: set[int] = set()
         self._readings: dict[int, _Reading] = {}
         self._oom_before = memory.oom_kills()
-        self._triggers: list[int] = []
+        self._triggers: list[int] | None = None
+        self._is_watching_pressure = False
+        self._held: list[socket.socket] = []
 
     def next_deadline(self) -> float | None:
         """When :meth:`on_time` is due."""
@@ -157,29 +156,30 @@ class Standbys(Part):
 
     def begin(self) -> None:
         """Prepare parked processes before the first cycle."""
-        self._feed(machine.Waiting())
+        self._feed(Waiting())
 
-    def hear(self, happening: Happening) -> None:
+    def on_event(self, happening: Happening) -> None:
         """Prepare parked processes, or give them up."""
         match happening:
             case Waiting() if self._plan.at_start:
                 self.begin()
             case CycleStarted():
+                self._let_begin()
                 self._oom_before = memory.oom_kills()
-                self._feed(machine.CycleStarted())
-            case MonitorSaid(_, Hello()):
-                self._feed(machine.RankReportedIn())
+                self._feed(machine.RanksStarted())
+            case MonitorSaid(_, RankConnected() as connected):
+                self._feed(connected)
             case CycleEnding():
                 self._read_notes()
                 if memory.CGROUP in memory.oom_since(self._oom_before):
                     self._feed(machine.OutOfMemory())
-                self._feed(machine.CycleEnding())
+                self._feed(happening)
             case RankKilled(rank):
-                rank.parked = self._held()
+                rank.parked = self._memory_of_parked()
                 if self._is_out_of_memory():
                     self._feed(machine.OutOfMemory())
             case SignalArrived():
-                self._feed(machine.JobEnding())
+                self._feed(happening)
 
     def take(
         self,
@@ -195,14 +195,14 @@ class Standbys(Part):
         if local_rank not in self._parked:
             return None
         shape = _shape(command, env)
-        for effect in self.machine.handle(machine.Wanted(local_rank, shape), clock.monotonic()):
-            if isinstance(effect, machine.GoOn):
+        for effect in self.machine.handle(machine.RankWanted(local_rank, shape), clock.monotonic()):
+            if isinstance(effect, machine.BecomeRank):
                 return self._go_on(local_rank, env, streams)
             self._do(effect)
         return None
 
     def pids(self) -> frozenset[int]:
-        """Parked processes, and those that were told to end and have not yet."""
+        """Parked processes, and those that were killed and have not ended yet."""
         return frozenset(self._dying | {parked.process.pid for parked in self._parked.values()})
 
     def died(self, reaped: child.Reaped) -> bool:
@@ -218,9 +218,9 @@ class Standbys(Part):
                 if self._parked.get(local_rank) is parked:
                     self._forget(local_rank)
                     signum = -reaped.exit_code if reaped.exit_code < 0 else None
-                    if signum == _SIGKILL and self._is_out_of_memory():
+                    if signum == SIGKILL and self._is_out_of_memory():
                         self._feed(machine.OutOfMemory())
-                    self._feed(machine.Died(local_rank, signum))
+                    self._feed(machine.ParkedDied(local_rank, signum))
                 return True
         return False
 
@@ -228,10 +228,13 @@ class Standbys(Part):
         """End them all."""
         for local_rank in [*self._parked, *self._readings]:
             self._discard(local_rank)
-        self._watch_pressure()
+        self._let_begin()
+        for descriptor in self._triggers or ():
+            os.close(descriptor)
+        self._triggers = []
 
     # ------------------------------------------------------------ inside
-    def _held(self) -> tuple[int, int]:
+    def _memory_of_parked(self) -> tuple[int, int]:
         """How many interpreters are parked, or being prepared, and how many KiB they have."""
         held = [memory.unshared_kib(each.process.pid) for each in self._parked.values()]
         held = [kib for kib in held if kib > 0]
@@ -247,17 +250,20 @@ class Standbys(Part):
         return scope in memory.oom_since(self._oom_before)
 
     def _watch_pressure(self) -> None:
-        """Have the kernel report memory pressure while something is parked, and only then."""
-        if self._parked and not self._triggers:
-            self._triggers = memory_pressure.open_triggers()
-            for descriptor in self._triggers:
+        """Notice memory pressure while something is parked, and only then."""
+        if self._is_watching_pressure == bool(self._parked):
+            return
+        self._is_watching_pressure = bool(self._parked)
+        # They stay open: closing one takes the kernel 11 to 16 ms (it waits for an RCU period), and
+        # the last process of a cycle is taken in the middle of a restart.
+        if self._triggers is None:
+            self._triggers = memory.pressure_triggers()
+        for descriptor in self._triggers:
+            if self._is_watching_pressure:
                 self._loop.epoll.register(descriptor, select.EPOLLPRI)
                 self._loop.call(descriptor, lambda: self._feed(machine.MemoryPressure()))
-        elif not self._parked:
-            for descriptor in self._triggers:
+            else:
                 self._loop.forget(descriptor)
-                os.close(descriptor)
-            self._triggers = []
 
     def _read_notes(self) -> None:
         for local_rank in range(self.machine.nproc):
@@ -274,7 +280,7 @@ class Standbys(Part):
             case Note(level, text):
                 LOGGER.log(logging.getLevelName(level.upper()), "%s", text)
             case machine.AllParked(ranks, memory_kib):
-                LOGGER.info(ALL_PARKED, ranks, self.machine.nproc, memory_kib >> 10)
+                self.log_all_parked(ranks, memory_kib)
             case machine.Hurry(local_rank):
                 if local_rank in self._parked:
                     self._restore(local_rank)
@@ -283,18 +289,26 @@ class Standbys(Part):
                     self._measure_share(local_rank)
             case machine.MeasureMemory():
                 self._feed(machine.MemoryLeft(memory.available_kib()))
-            case machine.GoOn():
+            case machine.BecomeRank():
                 raise AssertionError("only a rank that is wanted goes on")
             case _:
                 assert_never(effect)
+
+    def log_all_parked(self, ranks: int, memory_kib: int) -> None:
+        """Log that ``ranks`` can restart without importing; a trial reports that in other words."""
+        LOGGER.info(
+            "warm standby: %d of %d ranks can restart without importing; "
+            "their parked processes take %d MiB",
+            *(ranks, self.machine.nproc, memory_kib >> 10),
+        )
 
     def _prepare(self, local_rank: int, without: Sequence[str], *, least: bool) -> None:
         _, _, pid = self._like(local_rank)
         if pid is None:
             self._park(local_rank, [TORCH], without, least=least)
             return
-        # The rank may be stuck with the lock of its memory: nobody here waits for that.
-        path = memory_read.maps_path(pid)
+        # The rank may be stuck with the lock of its memory: the launcher does not wait for that.
+        path = file_read.maps_path(pid)
 
         def watch(fd: int, wanted: bool) -> None:  # noqa: FBT001 - called by position
             if wanted:
@@ -305,10 +319,10 @@ class Standbys(Part):
         def step() -> None:
             reading.step()
             if reading.is_done and self._readings.pop(local_rank, None) is not None:
-                found = imported_libraries(memory_read.mapped_files(reading.found.get(path)))
+                found = imported_libraries(file_read.mapped_files(reading.found.get(path)))
                 self._park(local_rank, found, without, least=least)
 
-        reading = MemoryRead([path], watch)
+        reading = FileRead([path], watch)
         self._readings[local_rank] = _Reading(reading, step)
         if reading.is_done:
             step()
@@ -343,19 +357,20 @@ class Standbys(Part):
                 likely={name: env[name] for name in LASTING if name in env},
                 harmless=_HARMLESS,
                 note=self._note(local_rank),
-                settled=_differences(start_env, shape.env),
                 is_idle=is_idle,
             )
-        except KeepsScore as error:
+        except OomScoreRefusedError as error:
             self._dying.add(error.pid)
-            child.send_signal(error.pid, _SIGKILL)
-            self._feed(machine.KeepsScore(local_rank, str(error)))
+            child.kill(error.pid)
+            self._feed(machine.KeepsOomScore(local_rank, str(error)))
             return
         except OSError as error:
             LOGGER.warning("cannot start a process for warm standby: %s", error)
-            self._feed(machine.Died(local_rank))
+            self._feed(machine.ParkedDied(local_rank))
             return
-        self._parked[local_rank] = _Parked(process, self._channel(local_rank, process), is_idle)
+        self._parked[local_rank] = _ParkedProcess(
+            process, self._channel(local_rank, process), is_idle
+        )
         self._watch_pressure()
         self._feed(machine.Started(local_rank, shape))
         if is_idle and not idle_priority.does_return(process.pid):
@@ -365,27 +380,23 @@ class Standbys(Part):
         def take(_: Channel, frame: Message) -> None:
             self._take(local_rank, decode(FROM_PARKED, frame))
 
-        def give_up(_: Channel, what: str) -> None:
+        def give_up(_: Channel, why: str) -> None:
             # The user's own modules are imported there; it may send anything.
-            LOGGER.error("a process for warm standby %s", what, exc_info=True)  # noqa: LOG014
+            LOGGER.error("a process for warm standby %s", why, exc_info=True)  # noqa: LOG014
             self._discard(local_rank)
-            self._feed(machine.Unfit(local_rank, what))
+            self._feed(machine.ParkedSaid(local_rank, ParkedUnfit(why)))
 
         # Where it hangs up, its end is reported when it is reaped.
         channel = Channel(process.control, self._loop, take, lambda _: None)
         channel.report = give_up
         return channel
 
-    def _take(self, local_rank: int, message: Ready | Unfit) -> None:
-        match message:
-            case Ready(memory_kib, assumed):
-                if self._restore(local_rank):
-                    self._feed(machine.Ready(local_rank, memory_kib, assumed))
-            case Unfit(reason, module):
-                self._discard(local_rank)
-                if module is not None and module not in LATE:
-                    module = module.partition(".")[0]
-                self._feed(machine.Unfit(local_rank, reason, module))
+    def _take(self, local_rank: int, message: ParkedReady | ParkedUnfit) -> None:
+        if isinstance(message, ParkedUnfit):
+            self._discard(local_rank)
+        elif not self._restore(local_rank):
+            return
+        self._feed(machine.ParkedSaid(local_rank, message))
 
     def _measure_share(self, local_rank: int) -> None:
         share = idle_priority.share(self._parked[local_rank].process.pid)
@@ -411,13 +422,23 @@ class Standbys(Part):
         return True
 
     def _go_on(self, local_rank: int, env: Mapping[str, str], streams: Sequence[int]) -> int | None:
-        parked = self._parked[local_rank]
-        if not parked.process.go_on(env, streams):
+        process = self._parked[local_rank].process
+        # All check and prepare at once; the scripts of the others begin when rank 0's listens
+        # (Ranks.let_rank_0_go_first).
+        is_held = local_rank > 0
+        if not process.go_on(env, streams, is_held=is_held):
             LOGGER.info("local rank %d starts plainly: its parked process is gone", local_rank)
             self._discard(local_rank)
             return None
+        if is_held:
+            self._held.append(process.control.dup())
         self._forget(local_rank)
-        return parked.process.pid
+        return process.pid
+
+    def _let_begin(self) -> None:
+        for control in self._held:
+            begin(control)
+        self._held.clear()
 
     def _discard(self, local_rank: int) -> None:
         if reading := self._readings.pop(local_rank, None):
@@ -426,7 +447,7 @@ class Standbys(Part):
             self._forget(local_rank)
             if not parked.is_reaped:
                 self._dying.add(parked.process.pid)
-                child.send_signal(parked.process.pid, _SIGKILL)
+                child.kill(parked.process.pid)
 
     def _forget(self, local_rank: int) -> None:
         self._parked.pop(local_rank).peer.close()
@@ -442,14 +463,8 @@ def _shape(command: Sequence[str], env: Mapping[str, str]) -> machine.Shape:
     return machine.Shape(list(command), lasting, inherited(), cycle)
 
 
-def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
-    """Variables that ``after`` has otherwise, and their values there; None: it has not."""
-    names = (name for name in before if before[name] != after.get(name))
-    return {name: after.get(name) for name in names}
-
-
 def _taken(path: str) -> str:
-    """What a file says, which is removed; empty where there is none."""
+    """The text of a file, which is removed; empty where there is none."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()

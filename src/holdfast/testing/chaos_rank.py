@@ -15,11 +15,11 @@ import signal
 import struct
 import sys
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from holdfast.base import clock
 from holdfast.testing.inject import Fault, strike, why_not
+from holdfast.watch.rank.first_lines import is_in_a_checkpoint
 
 FOLDER = "HOLDFAST_CHAOS"
 """Environment variable."""
@@ -31,7 +31,7 @@ UNKNOWN = -1.0
 """In place of a number."""
 
 
-class _Steps:
+class _StepFile:
     """The file of steps of one process."""
 
     def __init__(self, pid: int) -> None:
@@ -52,13 +52,13 @@ class _Steps:
         os.pwrite(self._fd, STEPS.pack(*self._first, *last, self._count), 0)
 
 
-_steps: _Steps | None = None
+_steps: _StepFile | None = None
 
 
 def note_step(step: int | None = None) -> None:
     """Tell ``holdfast chaos`` that a step of the training is done; elsewhere without effect.
 
-    Only for a training without optimizers of torch, whose steps chaos sees by itself. Costs some
+    Only for a training without optimizers of torch: their steps are counted without it. Costs some
     microseconds.
 
     Args:
@@ -67,7 +67,7 @@ def note_step(step: int | None = None) -> None:
     global _steps  # noqa: PLW0603 - one per process
     pid = os.getpid()
     if _steps is None or _steps.pid != pid:  # a fork has steps of its own
-        _steps = _Steps(pid)
+        _steps = _StepFile(pid)
     _steps.note(step)
 
 
@@ -77,7 +77,7 @@ def note_optimizer_step(optimizer: Any) -> None:
     One that torch's checkpoints make is passed over: it only gives the optimizer a state to load
     into, before the training goes on.
     """
-    if _is_in_a_checkpoint(sys._getframe(1)):  # noqa: SLF001 - documented in the module sys
+    if is_in_a_checkpoint(sys._getframe(1)):  # noqa: SLF001 - documented in the module sys
         return
     state: dict[str, Any] = next(iter(optimizer.state.values()), {})
     step = state.get("step")
@@ -85,14 +85,6 @@ def note_optimizer_step(optimizer: Any) -> None:
         note_step()
     else:
         note_step(int(step))
-
-
-def _is_in_a_checkpoint(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if str(frame.f_globals.get("__name__")).startswith("torch.distributed.checkpoint"):
-            return True
-        frame = frame.f_back
-    return False
 
 
 def carry_out_order(folder: str) -> None:

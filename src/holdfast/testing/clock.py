@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 class VirtualClock:
     """A clock that jumps to the next thing to do.
 
-    What is due at the same instant happens in the order in which it was asked for.
+    Calls that are due at the same instant happen in the order in which they were asked for.
     """
 
     now: float = 0.0

@@ -7,7 +7,8 @@
     inject(Fault.SEGFAULT, after_s=30.0)  # of this rank, half a minute from now
 
 A script that is not to be changed gets its faults from the environment, as
-``KIND@SECONDS:RANK[:CYCLE]``. Python finds the hook for that on its path (``hook/``)::
+``KIND@SECONDS:RANK[:CYCLE]``. Python finds the hook for that on its path
+(``base/processes/start_hook``)::
 
     export PYTHONPATH=$(python -m holdfast.testing.inject)
     export HOLDFAST_INJECT="segfault@30:1 lock@60:0:1"
@@ -29,9 +30,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from holdfast.base.processes import start_hook
+
 VARIABLE = "HOLDFAST_INJECT"
 """Environment variable with faults for :func:`from_environment`."""
-HOOK = Path(__file__).resolve().parent / "hook"
+HOOK = Path(start_hook.FOLDER).resolve()
 """Folder to put on PYTHONPATH."""
 EXIT_CODE = 3
 """Of :attr:`Fault.EXIT`."""
@@ -46,7 +49,7 @@ _OF_A_SCRIPT = ("runpy", "threading")
 
 
 class Fault(enum.Enum):
-    """What goes wrong. The value is its name on command lines and in HOLDFAST_INJECT."""
+    """A fault. The value is its name on command lines and in HOLDFAST_INJECT."""
 
     GPU_ERROR = "gpu-error"
     """A kernel fails: every later call to CUDA of this process does, too."""
@@ -57,7 +60,7 @@ class Fault(enum.Enum):
     ASYNC_EXC = "async-exception"
     """An asynchronous exception in the main thread."""
     SIGNAL_EXC = "exception"
-    """A signal to the main thread, whose handler raises."""
+    """A signal to the main thread; its handler raises."""
     EXIT = "exit"
     """The main thread calls ``sys.exit(3)``."""
     OS_ABORT = "abort"
@@ -205,7 +208,7 @@ def _leave_workload_exception() -> None:
 
 # ---------------------------------------------------------------- how each is done
 def _prepare(fault: Fault) -> Callable[[], object]:
-    """What makes it happen, in another thread; what this thread has to do for that is done."""
+    """A call for another thread that makes it happen; this thread's part in it is done."""
     if fault in _IN_MAIN:
         return _through_main_thread(fault)
     if fault in ON_GPU:
@@ -215,7 +218,7 @@ def _prepare(fault: Fault) -> Callable[[], object]:
 
 
 def _through_main_thread(fault: Fault) -> Callable[[], object]:
-    """A signal to the main thread, whose handler has the fault."""
+    """A signal to the main thread; its handler has the fault."""
     from holdfast.evidence.dump_signal import free_signal  # noqa: PLC0415 - seldom needed
 
     if threading.current_thread() is not threading.main_thread():

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+
+from holdfast.base.pure.printable import printable
+from holdfast.events.run.run_list import NoSuchRunError
+from holdfast.options.option import UsageError
+
+WRONG = 2
+"""Exit code of a command line that cannot be used."""
 
 
-class UsageError(Exception):
-    """The command line makes no sense; the text says why."""
+def run_command(
+    name: str, words: Sequence[str], usage: str, act: Callable[[list[str]], int]
+) -> int:
+    """Print the usage, if it is asked for, else ``act`` on the words; returns the exit code."""
+    if any(word in ("-h", "--help") for word in words):
+        sys.stdout.write(usage)
+        return 0
+    try:
+        return act(list(words))
+    except (UsageError, NoSuchRunError) as error:
+        sys.stderr.write(f"holdfast {name}: error: {printable(str(error))}\n")
+        return WRONG
 
 
 def take_option(words: list[str], *names: str) -> str | None:

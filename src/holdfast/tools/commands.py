@@ -10,8 +10,9 @@ from pathlib import Path
 
 from holdfast.base.command_output import in_words
 from holdfast.base.pure.printable import printable
-from holdfast.events.run.run_list import NoSuchRunError, find_runs, resolve
-from holdfast.tools.command_words import UsageError, take_flag, take_option, without_options
+from holdfast.events.run.run_list import find_runs, resolve
+from holdfast.options.option import UsageError
+from holdfast.tools.command_words import run_command, take_flag, take_option, without_options
 
 _REPORT = """\
 usage: holdfast report [RUN ...] [--html FILE | --json]
@@ -42,24 +43,19 @@ chrome://tracing: a track for each rank, node and launcher. RUN is as for holdfa
 report. Without -o FILE it goes to trace.json.gz in the present folder; "-o -" is
 stdout, a name that ends with .gz is compressed.
 """
-_HELP = {"report": _REPORT, "runs": _RUNS, "trace": _TRACE}
-_WRONG = 2
 _GZIP_LEVEL = 6
 """9 takes twice as long, for a tenth less."""
 
 
 def main(command: str, words: Sequence[str]) -> int:
     """One of the commands; returns the exit code."""
-    if any(word in ("-h", "--help") for word in words):
-        sys.stdout.write(_HELP[command])
+    usage, make_text = _COMMANDS[command]
+
+    def act(words: list[str]) -> int:
+        sys.stdout.write(make_text(words))
         return 0
-    try:
-        text = {"report": _report, "runs": _runs, "trace": _trace}[command](list(words))
-    except (UsageError, NoSuchRunError) as error:
-        sys.stderr.write(f"holdfast {command}: error: {printable(str(error))}\n")
-        return _WRONG
-    sys.stdout.write(text)
-    return 0
+
+    return run_command(command, words, usage, act)
 
 
 def _report(words: list[str]) -> str:
@@ -68,9 +64,9 @@ def _report(words: list[str]) -> str:
     if to_json and html is not None:
         raise UsageError("--json and --html exclude each other")
     from holdfast.events.run.run_files import read_run  # noqa: PLC0415
-    from holdfast.tools.report.report import as_json, tell  # noqa: PLC0415 - what is used
+    from holdfast.tools.report.report import as_json, story_of  # noqa: PLC0415 - where used
 
-    story = tell(read_run(resolve(words)))
+    story = story_of(read_run(resolve(words)))
     if to_json:
         import json  # noqa: PLC0415
 
@@ -94,7 +90,7 @@ def _write(path: str, parts: Iterable[str]) -> None:
     made = target.parent / f".{target.name}.{os.getpid()}"
     try:
         if (target.exists() and not target.is_file()) or not os.access(target.parent, os.W_OK):
-            _write_to(target, path, parts)  # a device, a pipe, a file in a folder of somebody else
+            _write_to(target, path, parts)  # a device, a pipe, a file in another user's folder
             return
         _write_to(made, path, parts)
         made.replace(target)
@@ -125,7 +121,7 @@ def _runs(words: list[str]) -> str:
     if missing:
         raise UsageError(f"{missing[0]} is not a folder")
     from holdfast.events.run.run_files import read_run  # noqa: PLC0415
-    from holdfast.tools.report.report_text import runs_table  # noqa: PLC0415 - what is used
+    from holdfast.tools.report.report_text import runs_table  # noqa: PLC0415 - where used
 
     runs, unread = [], []
     for folder in find_runs(Path(word) for word in words):
@@ -145,8 +141,11 @@ def _runs(words: list[str]) -> str:
 def _trace(words: list[str]) -> str:
     out = take_option(words, "-o", "--output") or "trace.json.gz"
     without_options(words)
-    from holdfast.events.run.run_files import read_run  # noqa: PLC0415 - what is used
+    from holdfast.events.run.run_files import read_run  # noqa: PLC0415 - where used
     from holdfast.tools.report.trace import trace_lines  # noqa: PLC0415
 
     _write(out, trace_lines(read_run(resolve(words))))
     return "" if out == "-" else f"{out}\n"
+
+
+_COMMANDS = {"report": (_REPORT, _report), "runs": (_RUNS, _runs), "trace": (_TRACE, _trace)}

@@ -33,6 +33,7 @@ from holdfast.base.pure.codec import (
 from holdfast.health import messages as health
 from holdfast.inplace.pure import messages as inprocess
 from holdfast.job.pure import membership
+from holdfast.node import control_endpoint
 from holdfast.standby.pure import parked_messages
 from holdfast.watch.pure import monitor_messages, rank_messages
 from tests.garbage import bodies, values
@@ -40,7 +41,15 @@ from tests.message_strategies import messages, shape
 
 FAMILIES = {
     f"{module.__name__.removeprefix('holdfast.')} {name}": table
-    for module in (membership, rank_messages, monitor_messages, parked_messages, inprocess, health)
+    for module in (
+        membership,
+        rank_messages,
+        monitor_messages,
+        parked_messages,
+        inprocess,
+        health,
+        control_endpoint,
+    )
     for name, table in vars(module).items()
     if name.isupper() and isinstance(table, dict)
 }

@@ -14,6 +14,26 @@ from holdfast.base.file_writer import FileWriter, LogFile
 from tests.waiting import until
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_calls_behind_one_that_raises_are_not_reported_as_written() -> None:
+    """The folder in memory, which may then hold the only copy, must be named."""
+    writer = FileWriter("/logs")
+    writer.call(lambda: os.close(-1))
+    writer.call(lambda: None)
+    assert not writer.close(30.0)
+
+
+def test_a_writer_that_is_closed_twice_has_still_written_all() -> None:
+    """What comes after the end is refused, and nobody waits for it."""
+    written: list[str] = []
+    writer = FileWriter("/logs")
+    assert writer.call(lambda: written.append("in time"))
+    assert writer.close(30.0)
+    assert not writer.call(lambda: written.append("too late"))
+    assert writer.close(30.0)
+    assert written == ["in time"]
+
+
 def test_what_a_hung_file_system_does_not_take_is_dropped_and_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -42,7 +42,7 @@ class Job:
     name: str
     launcher: tuple[int, int]
     reapers: list[tuple[int, int]]
-    strangers: list[tuple[int, int]]
+    foreign: list[tuple[int, int]]
     is_alone: bool
     ranks: dict[int, tuple[int, int | None]] = field(default_factory=dict)
     known: set[tuple[int, int]] = field(default_factory=set)
@@ -113,7 +113,7 @@ class Kernel:
 
 
 class Jobs(RuleBasedStateMachine):
-    """Jobs, schedulers, containers and strangers share a host that reuses its pids."""
+    """Jobs, schedulers, containers and foreign processes share a host that reuses its pids."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -266,7 +266,7 @@ class Jobs(RuleBasedStateMachine):
             ranks=job.ranks,
             alive_at=job.alive_at,
             known=job.known,
-            strangers=job.strangers,
+            foreign=job.foreign,
             is_alone=below and job.is_alone,
         )
         others = [j.launcher for j in self.launcher_pids().values() if j is not job]
@@ -279,7 +279,7 @@ class Jobs(RuleBasedStateMachine):
                 origins[pid, table[pid].started] = self.kernel.origin(pid)
 
     def check(self, job: Job, verdicts: Verdicts) -> None:
-        for pid, proof in verdicts.ours.items():
+        for pid, proof in verdicts.owned.items():
             process = self.kernel.processes[pid]
             started_by_us = job.is_alone and pid in self.kernel.below(job.launcher[0])
             assert job.name in process.jobs or started_by_us, (process, proof)
@@ -296,7 +296,7 @@ class Jobs(RuleBasedStateMachine):
             for me in [1, *self.kernel.processes][:4]:
                 verdicts = self.ask(job, self.kernel.table(), me, below=False)
                 self.check(job, verdicts)
-                assert not {1, me} & verdicts.ours.keys()
+                assert not {1, me} & verdicts.owned.keys()
 
     @invariant()
     def what_shows_that_it_is_the_jobs_own_is_found(self) -> None:
@@ -307,7 +307,7 @@ class Jobs(RuleBasedStateMachine):
                 if (process.pid, process.started) in job.known:
                     below = self.kernel.below(process.pid)
                     launchers = set(self.launcher_pids())
-                    assert process.pid in verdicts.ours or launchers & set(below)
+                    assert process.pid in verdicts.owned or launchers & set(below)
 
 
 TestJobs = Jobs.TestCase
@@ -342,7 +342,7 @@ def ours(
     table = {1: INIT, **table}
     found = origin or Origin("", 1000, CGROUP, LOGIN)
     origins = {(pid, facts.started): found for pid, facts in table.items()}
-    return set(judge(table, of or claim(), me, origins=origins, **more).ours)
+    return set(judge(table, of or claim(), me, origins=origins, **more).owned)
 
 
 MARKED = Origin("job.0.0", 1000, CGROUP, LOGIN)
@@ -446,10 +446,10 @@ def test_a_launcher_in_a_program_leaves_the_programs_children() -> None:
         41: Facts(40, 10, 130),
         42: Facts(LAUNCHER, 10, 140),
     }
-    mine = claim(strangers=[(40, 101)])
+    mine = claim(foreign=[(40, 101)])
 
     assert ours(table, of=mine, me=LAUNCHER) == {RANK, 21}
-    alone = claim(strangers=[(40, 101)], is_alone=True)
+    alone = claim(foreign=[(40, 101)], is_alone=True)
     assert ours(table, of=alone, me=LAUNCHER) == {RANK, 21, 42}
     assert ours(table, of=alone, me=LAUNCHER, spared=[RANK]) == {21, 42}
 

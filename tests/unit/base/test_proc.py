@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.processes import proc, system_calls
-from holdfast.evidence import sight
+from holdfast.evidence import proc_sample
 from holdfast.evidence.stack_dump import WriteWatch
 from tests.waiting import BOUND_S, until
 
@@ -43,8 +43,8 @@ SLEEP = "import signal; print('up', flush=True); signal.pause()"
 
 def test_where_processes_cannot_be_looked_at_the_reason_names_the_mount(tmp_path: Path) -> None:
     """No /proc, or that of another pid namespace: both show no process of this number."""
-    assert proc.what_is_missing() is None
-    assert f"pid {os.getpid()}" in (proc.what_is_missing(str(tmp_path)) or "")
+    assert proc.why_unusable() is None
+    assert f"pid {os.getpid()}" in (proc.why_unusable(str(tmp_path)) or "")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts over /proc, in a namespace of its own")
@@ -227,10 +227,10 @@ def test_a_frozen_control_group_is_told_from_a_disk(
     (tmp_path / "proc" / "7" / "cgroup").write_text(groups)
     (tmp_path / "cgroup" / file).parent.mkdir(parents=True)
     (tmp_path / "cgroup" / file).write_text(holds)
-    monkeypatch.setattr(sight, "ROOT", str(tmp_path / "proc"))
-    monkeypatch.setattr(sight, "_CGROUPS", str(tmp_path / "cgroup"))
+    monkeypatch.setattr(proc, "ROOT", str(tmp_path / "proc"))
+    monkeypatch.setattr(proc_sample, "_CGROUPS", str(tmp_path / "cgroup"))
 
-    assert sight.is_frozen(7) == is_frozen
+    assert proc_sample.is_frozen(7) == is_frozen
 
 
 def test_a_thread_that_runs_beside_the_main_one_is_seen(
@@ -247,12 +247,12 @@ def test_a_thread_that_runs_beside_the_main_one_is_seen(
     sleeps = start(SLEEP)
     for each in (runs, sleeps):
         each.stdout.readline()
-    until(lambda: sight.thread_of(runs.pid, "busy"))
-    before = sight.sleeps_of_others(runs.pid)
-    until(lambda: sight.others_run(runs.pid, "other", before, 3))
+    until(lambda: proc_sample.thread_of(runs.pid, "busy"))
+    before = proc_sample.sleeps_of_others(runs.pid)
+    until(lambda: proc_sample.others_run(runs.pid, "other", before, 3))
 
-    assert not sight.others_run(runs.pid, "busy", before, 3)
-    assert not sight.others_run(sleeps.pid, "other", {}, 3)
+    assert not proc_sample.others_run(runs.pid, "busy", before, 3)
+    assert not proc_sample.others_run(sleeps.pid, "other", {}, 3)
 
 
 @pytest.mark.parametrize(("sleeps", "runs"), [(40, True), (42, True), (43, False)])
@@ -265,9 +265,10 @@ def test_a_thread_that_wakes_for_the_interpreters_lock_does_not_run(
         (task / thread).mkdir(parents=True)
     (task / "8" / "stat").write_bytes(Path("/proc/self/stat").read_bytes().replace(b") S", b") R"))
     (task / "8" / "status").write_text("voluntary_ctxt_switches:\t40\n")
-    monkeypatch.setattr(sight, "ROOT", str(tmp_path))
-    before = sight.sleeps_of_others(7)
+    for module in (proc, proc_sample):
+        monkeypatch.setattr(module, "ROOT", str(tmp_path))
+    before = proc_sample.sleeps_of_others(7)
     (task / "8" / "status").write_text(f"voluntary_ctxt_switches:\t{sleeps}\n")
 
     assert before == {"8": 40}
-    assert sight.others_run(7, "other", before, 3) == runs
+    assert proc_sample.others_run(7, "other", before, 3) == runs

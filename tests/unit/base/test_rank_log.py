@@ -12,7 +12,7 @@ import pytest
 from holdfast.base.rank_log import rank_logger
 from holdfast.fault_tolerance import RankMonitorClient
 from holdfast.inplace import session
-from holdfast.inprocess import wrap
+from holdfast.inprocess import _call
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_client_and_wrapper_speak_through_it(capsys: pytest.CaptureFixture[str])
     """Their info lines need no handler of the program's."""
     with nothing_configured():
         client = RankMonitorClient()
-        for log in (client.logger, wrap.log, session.log):
+        for log in (client.logger, _call.log, session.log):
             log.info("from %s", log.name)
 
     lines = capsys.readouterr().err.splitlines()
@@ -172,12 +172,12 @@ def test_a_level_for_the_other_names_counts(
     ours = logging.getLogger("holdfast")
     with nothing_configured():
         theirs.setLevel(logging.DEBUG)
-        say_all(wrap.log)
+        say_all(_call.log)
         theirs.setLevel(logging.ERROR)
-        say_all(wrap.log)
+        say_all(_call.log)
         ours.setLevel(logging.WARNING)
         try:
-            say_all(wrap.log)
+            say_all(_call.log)
         finally:
             ours.setLevel(logging.NOTSET)
 
@@ -195,11 +195,11 @@ def test_a_handler_of_the_other_names_gets_our_records(
     with nothing_configured():
         theirs.addHandler(handler)
         theirs.setLevel(logging.INFO)
-        say_all(wrap.log)
+        say_all(_call.log)
         logging.root.handlers = [logging.StreamHandler(root)]
-        say_all(wrap.log)
+        say_all(_call.log)
         theirs.propagate = False
-        say_all(wrap.log)
+        say_all(_call.log)
 
     assert stream.getvalue() == "it limps\n" * 3
     assert root.getvalue() == "it is monitored\nit limps\n"

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
 from holdfast.base import torch_private  # noqa: E402
-from holdfast.inplace.torch_edge import env_rendezvous  # noqa: E402
+from holdfast.inplace.torch_edge import hosted_stores  # noqa: E402
 from holdfast.inplace.torch_edge.process_groups import abort_native_groups  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
@@ -295,7 +295,7 @@ def test_env_is_torchs_own_where_its_handlers_are_not_found(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With a warning, and nothing of torch is touched."""
-    monkeypatch.setattr(env_rendezvous, "environment_handlers", lambda: None)
-    with env_rendezvous.env_rendezvous_by(lambda: None):
+    monkeypatch.setattr(hosted_stores, "environment_handlers", lambda: None)
+    with hosted_stores.env_rendezvous_by(lambda: None):
         pass
     assert "MASTER_PORT" in caplog.text

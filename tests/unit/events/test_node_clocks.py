@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.events.run.node_clocks import Axis, Marks, on_one_axis
+from holdfast.events.run.node_clocks import Axis, ClockMarks, on_one_axis
 from tests.unit.made_events import event, typed
 
 HOUR_S = 3600.0
@@ -70,7 +70,7 @@ def axes_of(events: list[Told], *, wall: bool = True) -> tuple[list[Axis], float
     """As a reader makes them; ``wall`` False: without wall clocks."""
     told = []
     for k, of_node in enumerate(events):
-        marks = Marks(k)
+        marks = ClockMarks(k)
         for one in typed([one if wall else {**one, "wall": None} for _, one in of_node]):
             marks.take(one)
         told.append(marks)
@@ -121,9 +121,9 @@ def test_the_wall_clock_in_the_middle_counts(nodes: list[Host]) -> None:
     assert [axis.ahead_s for axis in axes] == pytest.approx([a - middle for a in aheads], abs=1e-5)
 
 
-def marks_of(host: object, *events: dict) -> Marks:
+def marks_of(host: object, *events: dict) -> ClockMarks:
     """What these events say."""
-    marks = Marks(host)
+    marks = ClockMarks(host)
     for one in typed(events):
         marks.take(one)
     return marks

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.events.run.outages import Fault, Outages, Recovered
+from holdfast.events.run.outages import FirstFault, Outages, RecoveryTime
 from tests.unit.made_events import event, typed
 
 STARTED = [
@@ -38,7 +38,7 @@ def exited(code: int, t: float = 7.0, local_rank: int = 1) -> dict[str, object]:
     return {**end, "local_rank": local_rank, "rank": 5, "exit_code": code}
 
 
-def meanings(outages: Outages, *events: dict[str, object]) -> list[Fault | Recovered]:
+def meanings(outages: Outages, *events: dict[str, object]) -> list[FirstFault | RecoveryTime]:
     return [meaning for one in typed(events) for meaning in outages.take(one)]
 
 
@@ -64,14 +64,17 @@ def test_the_first_symptom_is_the_fault_of_its_cycle(events: list[dict], kind: s
 def test_a_recovery_lasts_from_the_detection_until_the_last_rank_of_the_node_was_started() -> None:
     outages = Outages(nproc=2)
     found = meanings(outages, *STARTED, OVERDUE, STOPPING, exited(-9), *RESTARTED)
-    assert found == [Fault("hang", pytest.approx(0.002), 3.002), Recovered(pytest.approx(4.198))]
+    assert found == [
+        FirstFault("hang", pytest.approx(0.002), 3.002),
+        RecoveryTime(pytest.approx(4.198)),
+    ]
 
 
 def test_a_recovery_begins_with_the_rank_that_was_found_hung_first() -> None:
     """Two monitors may be heard in the other order."""
     other = {**OVERDUE, "local_rank": 0, "rank": 4, "t": 7.2, "detected_at": 6.9}
     *_, recovered = meanings(Outages(2), *STARTED, OVERDUE, other, STOPPING, *RESTARTED)
-    assert recovered == Recovered(pytest.approx(11.2 - 6.9))
+    assert recovered == RecoveryTime(pytest.approx(11.2 - 6.9))
 
 
 def test_a_rank_that_completes_and_a_cycle_that_is_stopped_for_good_are_no_faults() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.events.run.rank_words import done, named
+from holdfast.events.run.rank_words import done_in_short, named
+from holdfast.watch.pure.monitor_messages import Signalled
 
 
 @pytest.mark.parametrize(
@@ -22,9 +23,10 @@ def test_ranks_are_listed_or_where_they_are_many_given_as_ranges(ranks, text: st
 
 def test_what_was_done_to_each_rank_is_said_once_for_all() -> None:
     """A job of a thousand ranks has a thousand signals."""
-    signals = [f"SIGKILL to rank {rank}: hung" for rank in (1, 0, *range(2, 1000))]
-    actions = ["SIGTERM to rank 3: hung", *signals, "cycle 1 was started"]
-    assert done(actions) == (
-        "SIGTERM to rank 3: hung; SIGKILL to ranks 0-999: hung; cycle 1 was started"
-    )
-    assert done([]) == ""
+    signals = [Signalled(0, rank, 100 + rank, 9, "hung") for rank in (1, 0, *range(2, 1000))]
+    assert done_in_short([Signalled(0, 3, 103, 15, "hung"), *signals], 1) == [
+        "SIGTERM to rank 3: hung",
+        "SIGKILL to ranks 0-999: hung",
+        "cycle 1 was started",
+    ]
+    assert done_in_short([], None) == []

@@ -17,7 +17,7 @@ from holdfast.events.run.run_files import read_run
 from holdfast.events.run.run_list import NoSuchRunError, find_runs, resolve
 from holdfast.node.records import run_dirs
 from holdfast.tools.commands import main
-from holdfast.tools.report.report import as_json, tell
+from holdfast.tools.report.report import as_json, story_of
 from holdfast.tools.report.report_html import as_html
 from holdfast.tools.report.report_text import as_text, clock_lines, runs_table
 from holdfast.tools.report.trace import trace_lines
@@ -40,7 +40,7 @@ def _write(folder: Path, events: list[dict], tail: bytes = b"", **life) -> Path:
 def _all_forms(folders: list[Path]) -> str:
     """Every form of the report, made."""
     run = read_run(folders)
-    story = tell(run)
+    story = story_of(run)
     assert violations(json.loads("".join(trace_lines(run)))) == []
     json.dumps(as_json(story), allow_nan=False)
     return as_text(story) + as_html(story)
@@ -53,7 +53,7 @@ def test_a_run_that_has_ended_is_told(tmp_path: Path) -> None:
     """Title, accounts, cycles, what happened."""
     run = read_run([_write(tmp_path / "a", HANG + THEN_WELL)])
     assert (run.state, run.run_id, run.name) == ("succeeded", "r1", "train.py")
-    text = as_text(tell(run))
+    text = as_text(story_of(run))
     assert "train.py: succeeded after 1 restart and 2 min 12 s" in text
     assert "Goodput 49.2 %" in text
     assert ["stalled,", "until", "detected", "30", "s", "22.73", "%"] in [
@@ -68,10 +68,10 @@ def test_how_a_run_ended_is_the_same_in_all_forms(tmp_path: Path) -> None:
         folders = [_write(tmp_path / f"{k}", [*HANG, last]) for k, last in enumerate(ends)]
         run = read_run(folders)
         shown = words[0] if words[0] == words[1] else "failed"
-        assert f"train.py: {shown} after 1 restart" in as_text(tell(run))
-        assert f'<span class="badge failed">{shown}</span>' in as_html(tell(run))
+        assert f"train.py: {shown} after 1 restart" in as_text(story_of(run))
+        assert f'<span class="badge failed">{shown}</span>' in as_html(story_of(run))
         assert f" {shown} " in runs_table([run])
-        assert as_json(tell(run))["state"] == "failed"
+        assert as_json(story_of(run))["state"] == "failed"
 
 
 def test_a_run_that_goes_on_is_counted_to_now(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_run_that_goes_on_is_counted_to_now(tmp_path: Path) -> None:
     events = [{**each, "t": each["t"] + shift, "wall": clock.wall() - 100.0} for each in HANG]
     run = read_run([_write(tmp_path / "a", events, job=new_job())])
     assert run.state == "running"
-    assert tell(run).ledger.total_s == pytest.approx(200.0, abs=60.0)
+    assert story_of(run).ledger.total_s == pytest.approx(200.0, abs=60.0)
 
 
 @pytest.mark.parametrize("set_by_s", [3600.0, -3600.0])
@@ -98,7 +98,7 @@ def test_a_run_that_goes_on_is_counted_to_now_after_its_clock_was_set(
         run = read_run([_write(tmp_path / job, events, job=job)])
         assert run.state == "running"
         assert run.ended - run.began == pytest.approx(100.0, abs=60.0)
-        assert tell(run).ledger.total_s == pytest.approx(200.0, abs=60.0)
+        assert story_of(run).ledger.total_s == pytest.approx(200.0, abs=60.0)
 
 
 def test_a_run_whose_launcher_was_killed_is_cut_off(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_run_whose_launcher_was_killed_is_cut_off(tmp_path: Path) -> None:
     assert run.state == "cut off"
     assert run.nodes[0].passed_over == 0
     for form in (as_text, as_html):
-        assert "A launcher was killed" in form(tell(run))
+        assert "A launcher was killed" in form(story_of(run))
 
 
 def test_a_silent_launcher_of_another_host_is_cut_off(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_report_has_no_part_in_what_wall_clocks_show(
             )
             moved = [elsewhere(one, f"n{k}", 5000.0 * k, by_s(one["t"])) for one in events]
             folders.append(_write(tmp_path / f"{wrong}{k}", moved))
-        story = tell(read_run(folders))
+        story = story_of(read_run(folders))
         found = as_json(story)
         (failure,) = [row["failure"] for row in found["cycles"] if row["failure"]]
         assert failure["detected_s"] == pytest.approx(80.0, abs=0.01)
@@ -199,7 +199,7 @@ def test_the_report_says_which_wall_clocks_were_wrong(tmp_path: Path) -> None:
         "The wall clock of node n3 was set by -3.0 s during the run",
         "The wall clock of node n4 was set by +12.5 s during the run, or the node was suspended",
     ]
-    ahead = [node["clock_ahead_s"] for node in as_json(tell(run))["nodes"]]
+    ahead = [node["clock_ahead_s"] for node in as_json(story_of(run))["nodes"]]
     assert ahead == [0.0, 3600.0, 0.5, -7.0, 0.0]
 
 
@@ -208,7 +208,7 @@ def test_nodes_are_put_on_one_axis(tmp_path: Path) -> None:
     other = [elsewhere(each, "n1", 5000.0, 0.0) for each in HANG + THEN_WELL]
     _write(tmp_path / "a", HANG + THEN_WELL)
     _write(tmp_path / "b", other)
-    story = tell(read_run([tmp_path / "a", tmp_path / "b"]))
+    story = story_of(read_run([tmp_path / "a", tmp_path / "b"]))
     assert story.length_s == pytest.approx(132.0)
     assert [node["node"] for node in as_json(story)["nodes"]] == ["n0", "n1"]
     assert story.ledger.n_ranks == 4
@@ -258,7 +258,7 @@ def test_a_report_on_the_folders_of_several_jobs_says_so(tmp_path: Path) -> None
         _write(tmp_path / name, events)
     said = "later had no cycle in common with the rest. Times and sums here are of all of them."
     for names, is_said in ((["a", "b", "spare"], False), ([*ports], True), (["spare"], False)):
-        story = tell(read_run([tmp_path / name for name in names]))
+        story = story_of(read_run([tmp_path / name for name in names]))
         assert (said in as_text(story).replace("\n", " ")) == is_said, names
         assert (said in as_html(story)) == is_said, names
 
@@ -306,14 +306,14 @@ def test_an_empty_events_file_is_a_run(tmp_path: Path) -> None:
 def test_what_users_have_named_is_no_markup(tmp_path: Path) -> None:
     """The page shows it as it is."""
     name = "<script>alert(1)</script>"
-    page = as_html(tell(read_run([_write(tmp_path, HANG + THEN_WELL, name=name)])))
+    page = as_html(story_of(read_run([_write(tmp_path, HANG + THEN_WELL, name=name)])))
     assert name not in page
     assert "&lt;script&gt;alert(1)" in page
 
 
 def test_the_page_needs_no_network(tmp_path: Path) -> None:
     """Nothing in it is loaded from elsewhere."""
-    page = as_html(tell(read_run([_write(tmp_path, HANG + THEN_WELL)])))
+    page = as_html(story_of(read_run([_write(tmp_path, HANG + THEN_WELL)])))
     assert not any(mark in page for mark in ("http://", "https://", "src=", "@import", "url("))
 
 
@@ -341,21 +341,39 @@ def test_an_incident_of_a_job_is_read_once(tmp_path: Path) -> None:
     for node, ranks in (("a", {"5": {}}), ("b", {"0": {}, "1": {}, "5": {}})):
         folder = tmp_path / node / "incidents" / "0001-cycle2"
         folder.mkdir(parents=True)
-        told = {"ranks": ranks, "node": node, "done": [f"SIGKILL to rank {max(ranks)}: hung"]}
-        told["done"] += [f"SIGTERM to rank 0: {node}", "cycle 3 was started"]
+        sent = (9, int(max(ranks)), "hung"), (15, 0, node)
+        signals = [
+            {"cycle": 2, "rank": rank, "pid": 100 + rank, "signal": signum, "why": why}
+            for signum, rank, why in sent
+        ]
+        told = {"ranks": ranks, "node": node, "signals": signals, "next_cycle": 3}
         (folder / "incident.json").write_text(json.dumps({**verdict, **told}))
         for rank in ranks if node == "a" else ():
             seen = {"rank": int(rank), "stacks_text": _STACK}
             (folder / f"rank{rank}.json").write_text(json.dumps(seen))
     (one,) = read_incidents([("a", tmp_path / "a"), ("b", tmp_path / "b")])
-    assert (one.node, one.culprits, one.kind, one.confidence) == ("b", [5], "loader", "high")
-    assert [(group.doing, group.stack) for group in one.groups] == [
+    assert (one.node, one.culprits, one.kind, one.confidence) == ("b", (5,), "loader", "high")
+    assert [(group.text, group.stack) for group in one.groups] == [
         ("in load", _STACK),
         ("in all_reduce", ""),
     ]
-    assert one.advice == "Look at the worker"
+    assert one.next == "Look at the worker"
     signals = ["SIGKILL to rank 5: hung", "SIGTERM to rank 0: a", "SIGTERM to rank 0: b"]
-    assert one.actions == [*signals, "cycle 3 was started"]
+    assert one.done == [*signals, "cycle 3 was started"]
+
+
+def test_an_incident_of_a_version_without_facts_shows_its_texts(tmp_path: Path) -> None:
+    """They are not taken apart: each node's, one after the other."""
+    for node in "ab":
+        folder = tmp_path / node / "incidents" / "0001-cycle2"
+        folder.mkdir(parents=True)
+        done = [f"SIGKILL to rank 0: {node}", "cycle 3 was started"]
+        found = {"cycle": 2, "culprits": [0], "reason": "rank 0 sleeps", "done": done}
+        (folder / "incident.json").write_text(json.dumps(found))
+    run = read_run([_write(tmp_path / node, HANG + THEN_WELL) for node in "ab"])
+    (one,) = run.incidents
+    assert one.done == ["SIGKILL to rank 0: a", "cycle 3 was started", "SIGKILL to rank 0: b"]
+    assert f"done: {'; '.join(one.done)}" in " ".join(as_text(story_of(run)).split())
 
 
 def test_incidents_of_single_ranks_are_one_of_the_cycle(tmp_path: Path) -> None:
@@ -367,8 +385,8 @@ def test_incidents_of_single_ranks_are_one_of_the_cycle(tmp_path: Path) -> None:
         path = tmp_path / "incidents" / f"cycle0_rank{rank}.json"
         path.write_text(json.dumps({**hang, "rank": rank, "stacks_text": stack}))
     (one,) = read_incidents([("a", tmp_path)])
-    assert one.culprits == []
-    assert [group.ranks for group in one.groups] == [[2], [0, 1]]
+    assert one.culprits == ()
+    assert [group.ranks for group in one.groups] == [(2,), (0, 1)]
 
 
 def test_an_incident_without_a_file_is_told_from_the_events(tmp_path: Path) -> None:
@@ -379,8 +397,8 @@ def test_an_incident_without_a_file_is_told_from_the_events(tmp_path: Path) -> N
         _write(tmp_path / name, [*HANG[:7], told, *HANG[7:], *THEN_WELL])
     run = read_run([tmp_path / "a", tmp_path / "b"])
     (one,) = run.incidents
-    assert (one.culprits, one.kind, one.reason) == ([1], "loader", "rank 1 loads")
-    assert "  +    0.200 s   verdict    rank 1 loads" in as_text(tell(run))
+    assert (one.culprits, one.kind, one.reason) == ((1,), "loader", "rank 1 loads")
+    assert "  +    0.200 s   verdict    rank 1 loads" in as_text(story_of(run))
 
 
 @pytest.mark.parametrize("has_file", [True, False])
@@ -398,7 +416,7 @@ def test_a_stall_that_ended_no_rank_is_no_hang(
         path.parent.mkdir(parents=True)
         told["kind"] = told.pop("verdict")
         path.write_text(json.dumps({**told, "cycle": 0, "stall": not is_hang_later}))
-    story = tell(read_run([folder]))
+    story = story_of(read_run([folder]))
     found = as_json(story)
     shown, other = ("incidents", "stalls") if is_hang_later else ("stalls", "incidents")
     assert [(one["kind"], one["culprits"]) for one in found[shown]] == [("computing", [1])]
@@ -418,8 +436,7 @@ def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "tmp"
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
-    for module in (run_dirs, run_links):
-        monkeypatch.setattr(module, "_TMPFS", str(folder))
+    monkeypatch.setattr(run_links, "_TMPFS", str(folder))
     return folder
 
 
@@ -524,7 +541,7 @@ def test_a_page_of_a_large_job_stays_small(tmp_path: Path) -> None:
     many = [event(0.0, "launcher_started"), event(1.0, "cycle_started")]
     many += [event(2.0 + 0.001 * k, "worker_started", local_rank=k, rank=k) for k in range(1000)]
     many.append(event(90.0, "job_failed"))
-    page = as_html(tell(read_run([_write(tmp_path, many, nproc=1000)])))
+    page = as_html(story_of(read_run([_write(tmp_path, many, nproc=1000)])))
     assert page.count("<rect") < 10
     assert len(page) < 50_000
 
@@ -556,7 +573,7 @@ def test_the_report_names_ranks_that_were_slower_than_their_peers(tmp_path: Path
             json.dumps({"t": float(t), "cycle": 0, "node": node, **e}) for t, e in enumerate(events)
         ]
         (tmp_path / node / "events-launcher.jsonl").write_text("\n".join(lines) + "\n")
-    story = tell(read_run([tmp_path / "a", tmp_path / "b"]))
+    story = story_of(read_run([tmp_path / "a", tmp_path / "b"]))
     assert [(s["rank"], s["section"], s["mean_s"]) for s in as_json(story)["slow"]] == [
         (3, "data", 0.09)
     ]
@@ -573,7 +590,7 @@ def test_a_report_reads_the_last_look_of_each_cycle_alone(tmp_path: Path) -> Non
     all_looks = read_run([_write(tmp_path / "a", with_early)])
     last_looks = read_run([_write(tmp_path / "b", events)])
     assert all_looks.nodes[0].events == last_looks.nodes[0].events
-    told, same = as_json(tell(all_looks)), as_json(tell(last_looks))
+    told, same = as_json(story_of(all_looks)), as_json(story_of(last_looks))
     (node,), (alike,) = told.pop("nodes"), same.pop("nodes")
     assert told == same
     assert (node["events"], alike["events"]) == (len(events) + 50, len(events))

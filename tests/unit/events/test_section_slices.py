@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.events.run.section_slices import RankSections, SectionSlice
-from holdfast.page.pure.page_view import Ended, RankProgress
+from holdfast.page.pure.page_view import ClosedSection, RankProgress
 
 PUBLISH_S = 0.001
 Look = tuple[float, float, RankProgress]
@@ -28,7 +28,7 @@ class Rank:
     def __init__(self) -> None:
         self.done: list[tuple[float, float]] = []
         self.open_since: float | None = None
-        self.shown: Ended | None = None
+        self.shown: ClosedSection | None = None
         self._unpublished, self._unpublished_s, self._longest_s = 0, 0.0, -1.0
 
     def close(self, now: float) -> None:
@@ -39,9 +39,9 @@ class Rank:
         if self._unpublished_s <= min(self._longest_s, PUBLISH_S):
             return
         self._longest_s = max(self._longest_s, took_s)
-        old = self.shown or Ended(0, 0.0, 0.0, now - took_s, 0.0)
+        old = self.shown or ClosedSection(0, 0.0, 0.0, now - took_s, 0.0)
         totals = old.times + self._unpublished, old.total_s + self._unpublished_s
-        self.shown = Ended(*totals, self._longest_s, old.first_at, now)
+        self.shown = ClosedSection(*totals, self._longest_s, old.first_at, now)
         self._unpublished, self._unpublished_s = 0, 0.0
 
     def look(self) -> RankProgress:
@@ -100,7 +100,7 @@ def test_slices_are_the_sections_that_there_were(done, every_s, dies_inside) -> 
             assert len(inside) - late <= one.times <= len(inside) + late
             assert one.total_s == pytest.approx(sum(inside), abs=2 * PUBLISH_S + 1e-6)
             shown += one.times
-    ended = rank.shown or Ended(0, 0.0, 0.0, 0.0, 0.0)
+    ended = rank.shown or ClosedSection(0, 0.0, 0.0, 0.0, 0.0)
     assert shown <= ended.times
     total_s = sum(one.total_s for one in slices if not one.is_open)
     assert total_s == pytest.approx(ended.total_s, abs=len(looks) * PUBLISH_S)
@@ -119,7 +119,9 @@ def looks(*shown: tuple[float, float | None, list[float] | None]) -> list[Look]:
             RankProgress(
                 0,
                 open={} if opened is None else {"step": opened},
-                sections={} if ended is None else {"step": Ended(int(ended[0]), *ended[1:])},
+                sections={}
+                if ended is None
+                else {"step": ClosedSection(int(ended[0]), *ended[1:])},
             ),
         )
         for at, opened, ended in shown

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.evidence.pure.evidence import Verdict
-from holdfast.evidence.pure.failure import Hang, RankEnd, explain, first_cause, was_asked
+from holdfast.evidence.pure.failure import RankEnd, explain, first_cause, was_asked
 from holdfast.node.records.report import cause_line, failure_summary
+from tests.overdue import overdue_section
 
 GIB_IN_KIB = 1 << 20
 GLOO = "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [::1]:4711"
@@ -78,7 +79,7 @@ def end(rank: int, exit_code: int, at: float, **more: object) -> RankEnd:
         (1, {"last_lines": ["no field 'lr'"]}, "exit code 1 (its last line: no field 'lr')"),
         (
             -9,
-            {"hang": Hang("section", "step", 312.44, 300.0)},
+            {"hang": overdue_section(312.44, 300.0)},
             "hung (section 'step': 312.4 s, timeout 300 s); killed by SIGKILL by its monitor",
         ),
         (
@@ -118,7 +119,7 @@ def test_a_rank_that_cannot_be_ended_is_a_cause_only_where_nothing_else_is() -> 
 
 def test_a_hang_precedes_the_echoes_of_its_kill() -> None:
     """A peer whose connection broke may be reaped before the hung rank itself."""
-    hung = end(0, -9, 10.5, hang=Hang("section", "step", 5.0, 4.0, found_at=10.0))
+    hung = end(0, -9, 10.5, hang=overdue_section(5.0, 4.0, 10.0))
     echo = end(1, 1, 10.4)
 
     assert first_cause([echo, hung]) is hung
@@ -154,7 +155,7 @@ def test_a_big_process_that_was_killed_precedes_the_echoes_of_its_death() -> Non
         (1, {"error": "ValueError: loss is NaN", "last_lines": [GLOO]}, False),
         (-9, {"last_lines": [GLOO]}, False),
         (-15, {"error": GLOO}, False),
-        (-9, {"hang": Hang("section", "step", 9.0, 5.0), "last_lines": [GLOO]}, False),
+        (-9, {"hang": overdue_section(9.0, 5.0), "last_lines": [GLOO]}, False),
         (0, {"error": GLOO}, False),
     ],
 )
@@ -169,7 +170,7 @@ CAUSES = {
     "its own exit": end(1, 3, 9.0),
     "an exception": end(1, 1, 9.0, last_lines=[*TRACEBACK, "ValueError: x"]),
     "a signal from outside": end(1, -9, 9.0),
-    "a hang": end(1, -9, 9.0, hang=Hang("section", "step", 5.0, 4.0, found_at=8.9)),
+    "a hang": end(1, -9, 9.0, hang=overdue_section(5.0, 4.0, 8.9)),
     "its host": end(1, -9, 9.0, host_problem="GPU 1 is lost"),
     "a hang in place": end(1, -9, 9.0, hung_in_place="it sleeps"),
 }
@@ -322,7 +323,7 @@ def test_the_traceback_of_an_error_file_is_preferred_to_stderr() -> None:
 
 def test_ranks_that_hung_together_are_named_together() -> None:
     """One of them keeps the others waiting; the order of finding does not say which."""
-    hang = Hang("section", "step", 4.0, 4.0, found_at=9.0)
+    hang = overdue_section(4.0, 4.0, 9.0)
     ends = [end(0, -9, 10.0, hang=hang), end(1, -9, 10.0, hang=hang), end(2, -15, 10.1, asked=True)]
 
     assert cause_line(ends).endswith("by its monitor; hung at the same time: rank 1")
@@ -335,7 +336,7 @@ REASON = "rank 2 was stopped; ranks 0, 1 wait for it"
 
 def test_the_rank_that_holds_up_the_others_is_named_first_whosever_timeout_ran_out() -> None:
     """It was not overdue, and the launcher has stopped it; or it is on another node."""
-    hang = Hang("section", "step", 4.0, 4.0, found_at=9.0)
+    hang = overdue_section(4.0, 4.0, 9.0)
     hung = [end(k, -9, 10.0, hang=hang, is_condemned=True) for k in (0, 1)]
     ends = [*hung, end(2, -15, 10.1, asked=True)]
     verdict = Verdict((2,), "stopped", REASON, "high")
@@ -357,7 +358,7 @@ def test_the_rank_that_holds_up_the_others_is_named_first_whosever_timeout_ran_o
 
 
 def test_a_verdict_that_names_nobody_follows_what_is_known() -> None:
-    hang = Hang("section", "step", 4.0, 4.0, found_at=9.0)
+    hang = overdue_section(4.0, 4.0, 9.0)
     ends = [end(0, -9, 10.0, hang=hang), end(1, -15, 10.1, asked=True)]
     verdict = Verdict(reason="all ranks are in the same collective")
 

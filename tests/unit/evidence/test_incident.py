@@ -2,9 +2,8 @@
 
 import pytest
 
-from holdfast.evidence.pure.incident import advice, report, seconds, what, who
+from holdfast.evidence.pure.incident import advice, describe_clock, named, report, seconds
 from holdfast.page.pure import clocks
-from holdfast.page.pure.clocks import Overdue
 
 RECORD = {
     "rank": 3,
@@ -20,10 +19,13 @@ RECORD = {
     "stacks": "/run/stacks.txt",
     "why_not": None,
     "took_s": 0.021,
+    "clock": clocks.SECTION,
+    "name": "step",
+    "age_s": 312.4,
+    "limit_s": 300.0,
     "learned": False,
     "actions": ["SIGCONT sent", "SIGKILL sent"],
 }
-STEP = Overdue(clocks.SECTION, "step", since=100.0, limit_s=300.0)
 
 
 @pytest.mark.parametrize(
@@ -65,11 +67,11 @@ def test_every_clock_has_a_sentence_and_a_remedy(
     clock: str, name: str | None, text: str, remedy: str
 ) -> None:
     """With both numbers, and the option to change."""
-    overdue = Overdue(clock, name, since=100.0, limit_s=300.0)
+    record = {"clock": clock, "name": name, "age_s": 412.4, "limit_s": 300.0, "learned": False}
 
-    assert what(overdue, now=512.4) == text
-    assert advice(overdue, learned=False) == remedy
-    assert "at least twice as long" in advice(overdue, learned=True)
+    assert describe_clock(record) == text
+    assert advice(record) == remedy
+    assert "at least twice as long" in advice(record | {"learned": True})
 
 
 def test_short_times_keep_their_digits() -> None:
@@ -79,10 +81,10 @@ def test_short_times_keep_their_digits() -> None:
 
 def test_the_report_answers_at_three_in_the_morning() -> None:
     """One screen, then the stacks."""
-    text = report(RECORD, STEP, 412.4, "Thread 0x1 (most recent call first):\n  File x\n")
+    text = report(RECORD, "Thread 0x1 (most recent call first):\n  File x\n")
 
     assert text.splitlines() == [
-        f"rank 3 (pid 4711, node gpu-07) is hung: {what(STEP, 412.4)}.",
+        f"rank 3 (pid 4711, node gpu-07) is hung: {describe_clock(RECORD)}.",
         "",
         "time            2026-01-31 23:59:59 +0000",
         "cycle           2",
@@ -99,7 +101,7 @@ def test_the_report_answers_at_three_in_the_morning() -> None:
         "Thread 0x1 (most recent call first):",
         "  File x",
     ]
-    assert who(RECORD) == "rank 3 (pid 4711, node gpu-07)"
+    assert named(RECORD) == "rank 3 (pid 4711, node gpu-07)"
 
 
 def test_the_report_says_what_is_not_known() -> None:
@@ -113,7 +115,7 @@ def test_the_report_says_what_is_not_known() -> None:
         "why_not": "the process is gone",
         "actions": [],
     }
-    text = report(record, STEP, 412.4, "")
+    text = report(record, "")
 
     assert "iteration       not reported" in text
     assert "open sections   none" in text

@@ -14,7 +14,7 @@ from holdfast.evidence.pure.evidence import GroupDigest, RankDigest, Verdict
 from holdfast.evidence.pure.stall import MARGIN_S, has_moved, marks
 from holdfast.evidence.pure.stall_rules import StallRules
 from holdfast.job.pure.incidents import Incidents, verdict_on
-from holdfast.job.pure.membership import Digests, Place, Round, Suspect
+from holdfast.job.pure.membership import CyclePlace, Digests, Round, Suspect
 from holdfast.page.pure.clocks import PAUSE, STEP
 
 FLOOR_S = 600.0
@@ -328,7 +328,7 @@ class Job:
     now: float = 0.0
 
     def __post_init__(self) -> None:
-        self.incidents.cycle_began(Round(0, (Place("a", 0, 2, 0, ""),)))
+        self.incidents.cycle_began(Round(0, (CyclePlace("a", 0, 2, 0, ""),)))
 
     def look(self, *ranks: RankDigest) -> Verdict:
         self.now += 100.0

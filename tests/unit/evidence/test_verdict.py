@@ -11,6 +11,7 @@ from holdfast.evidence.pure import evidence as e
 from holdfast.evidence.pure.evidence import (
     ANSWERED,
     SILENT,
+    Absence,
     GroupDigest,
     Missing,
     RankDigest,
@@ -165,7 +166,7 @@ def test_a_rank_that_has_ended_is_the_reason() -> None:
 
 def test_a_node_without_an_answer_has_not_begun_what_the_others_wait_in() -> None:
     here = [waiter(0), waiter(1)]
-    verdict = on(*here, n1=Missing("2,3", "did not answer within 0.8 s"))
+    verdict = on(*here, n1=Missing("2,3", Absence.NO_ANSWER, "did not answer within 0.8 s"))
 
     assert (verdict.culprits, verdict.kind, verdict.nodes) == ((2, 3), e.MISSING, ("n1",))
     assert verdict.reason == (
@@ -177,7 +178,7 @@ def test_a_node_without_an_answer_has_not_begun_what_the_others_wait_in() -> Non
 def test_a_node_that_was_not_asked_is_not_blamed() -> None:
     """Its launcher may be stopped, and its ranks wait for others that nobody could ask either."""
     verdict = on(
-        waiter(0), waiter(1), n1=Missing("2,3", "not asked: no verdict came", is_asked=False)
+        waiter(0), waiter(1), n1=Missing("2,3", Absence.NOT_ASKED, "not asked: no verdict came")
     )
 
     assert (verdict.culprits, verdict.kind) == ((), e.MISSING)
@@ -187,7 +188,7 @@ def test_a_node_that_was_not_asked_is_not_blamed() -> None:
     )
     free = rank(1, done(20), waits_for="lock")
     assert on(
-        waiter(0), free, n1=Missing("2,3", "not asked: no verdict came", is_asked=False)
+        waiter(0), free, n1=Missing("2,3", Absence.NOT_ASKED, "not asked: no verdict came")
     ).culprits == (1,)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.evidence.pure.evidence import GroupDigest, Operations, RankDigest
-from holdfast.evidence.pure.rank_digest import Seen, Sight, digest, waits_for
-from holdfast.evidence.pure.stacks import Place, hash_of
+from holdfast.evidence.pure.rank_digest import RankEvidence, Sight, digest, waits_for
+from holdfast.evidence.pure.stacks import ThreadPlace, hash_of
 
 
 @pytest.mark.parametrize(
@@ -44,11 +44,13 @@ PENDING = GroupDigest("0 gloo", "0-3", 20, 19, pending="all_reduce", seq=20)
 
 
 def _digest(wchan: str, call: str, **more: Any) -> RankDigest:
-    place = Place("ring train.py:24", code=hash_of(more.pop("shown", FRAMES)), **more.pop("at", {}))
+    place = ThreadPlace(
+        "ring train.py:24", code=hash_of(more.pop("shown", FRAMES)), **more.pop("at", {})
+    )
     told = Operations((more.pop("group", RECORDED),), frames=FRAMES, call=call, **more)
     one = Sight("S", wchan, 0, 0)
     about = {"rank": 0, "node": "n", "local_rank": 0, "pid": 1}
-    seen = Seen(one, one, 0.05, place, is_asked=True, is_alive=True, operations=told)
+    seen = RankEvidence(one, one, 0.05, place, is_asked=True, is_alive=True, operations=told)
     return digest(about, seen, None, None, None, 0.0)
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.evidence import sight
-from holdfast.evidence.pure.rank_digest import Seen, Sight, digest
+from holdfast.evidence import proc_sample
+from holdfast.evidence.pure.rank_digest import RankEvidence, Sight, digest
 from holdfast.evidence.pure.stacks import Frame, place_of
 from tests.waiting import until
 
@@ -34,7 +34,7 @@ def test_frames_tell_what_a_rank_waits_for_where_its_lock_does_not(file, waits_f
     place = place_of(frames)
     assert place.waits_for == waits_for
     sleeps = Sight("S", "futex_wait_queue", 0, 5)
-    seen = Seen(sleeps, sleeps, 0.05, place)
+    seen = RankEvidence(sleeps, sleeps, 0.05, place)
     identity = {"rank": 1, "node": "a", "local_rank": 1, "pid": 77}
     shown = digest(identity, seen, None, None, None, 0.0)
     assert shown.waits_for == (waits_for or "lock")
@@ -67,11 +67,11 @@ def test_a_prompt_is_told_from_another_pipe(
 ) -> None:
     """Also where the kernel does not say from which descriptor a process reads."""
     if not says_which:
-        monkeypatch.setattr(sight, "_READ", {})
+        monkeypatch.setattr(proc_sample, "_READ", {})
 
     def reads() -> str:
-        seen = sight.look_at(child.pid)
+        seen = proc_sample.look_at(child.pid)
         return "" if seen is None else seen.reads
 
     until(lambda: reads() != "")
-    assert reads() == sight.STDIN
+    assert reads() == proc_sample.STDIN

@@ -220,14 +220,14 @@ def test_a_rank_without_a_page_runs_unwatched(monitor, caplog) -> None:
     client.shutdown_workload_monitoring()
 
     assert "rank 3 runs unwatched" in caplog.text
-    assert monitor.operations() == ["hello", "armed", "bye"]
+    assert monitor.operations() == ["hello", "armed", "leavemonitor"]
 
 
 def test_shutdown_disarms_first_and_says_bye(monitor, client) -> None:
     """A monitor that looks at this moment finds nobody to judge."""
     client.shutdown_workload_monitoring()
     client.shutdown_workload_monitoring()
-    assert monitor.operations() == ["hello", "armed", "bye"]
+    assert monitor.operations() == ["hello", "armed", "leavemonitor"]
     assert monitor.word(layout.ARMED_AT) == 0.0
     assert not client.is_initialized
     assert client.cfg is None
@@ -249,11 +249,11 @@ def test_shutdown_never_raises(monitor, client, monkeypatch) -> None:
     """Not when the monitor is silent, and not when it is gone."""
     with monkeypatch.context() as patch:
         patch.setattr(link_module, "_ANSWER_S", 0.01)
-        monitor.reply["bye"] = "silence"
+        monitor.reply["leavemonitor"] = "silence"
         client.shutdown_workload_monitoring()
 
     client.init_workload_monitoring()
-    monitor.reply["bye"] = "hang up"
+    monitor.reply["leavemonitor"] = "hang up"
     client.shutdown_workload_monitoring()
     assert not client.is_initialized
 
@@ -754,7 +754,7 @@ def test_heartbeat_limits_follow_from_the_intervals(make_monitor, one_rank) -> N
     assert monitor.word(layout.LEARNED_HEARTBEAT) == 1.0
     assert monitor.word(layout.LIMITS_VERSION) % 2 == 0
     assert monitor.heard[-1] == {
-        "op": "limits",
+        "op": "timeoutsinforce",
         "heartbeat": {"initial": 2.0 * initial, "subsequent": 2.0 * gap, "learned": True},
         "section": None,
     }
@@ -837,7 +837,7 @@ def test_limits_that_the_monitor_raises_are_taken_over(monitor, client, one_rank
     """They tripped before, and must not do it twice."""
     client.send_heartbeat()
     client.send_heartbeat()
-    monitor.reply["limits"] = {
+    monitor.reply["timeoutsinforce"] = {
         "op": "ok",
         "raised": {
             "heartbeat": {"initial": 30.0, "subsequent": 60.0},
@@ -851,7 +851,7 @@ def test_limits_that_the_monitor_raises_are_taken_over(monitor, client, one_rank
 
     client.start_section("step")
     client.end_section("step")
-    monitor.reply["limits"] = {
+    monitor.reply["timeoutsinforce"] = {
         "op": "ok",
         "raised": {"heartbeat": None, "section": {"step": 61.0}, "out_of_section": 62.0},
     }
@@ -866,7 +866,7 @@ def test_limits_that_the_monitor_refuses_are_not_in_force(monitor, client, one_r
     """All or nothing: page and fields are as before."""
     client.send_heartbeat()
     client.send_heartbeat()
-    monitor.reply["limits"] = {"op": "error", "text": "no"}
+    monitor.reply["timeoutsinforce"] = {"op": "error", "text": "no"}
     with pytest.raises(RankMonitorClientError, match="answered 'no'"):
         client.calculate_and_set_hb_timeouts()
     assert monitor.word(layout.LIMIT_HEARTBEAT) == 2700.0
@@ -1023,7 +1023,7 @@ def test_state_goes_through_json_and_back(monitor, when) -> None:
         client.init_workload_monitoring()
     assert client.state_dict() == STATE
     assert client.hb_timeouts.were_calculated
-    assert monitor.operations() == ["hello", "armed", "limits"]
+    assert monitor.operations() == ["hello", "armed", "timeoutsinforce"]
     assert monitor.heard[-1]["section"]["learned"] == ["setup", "step"]
     assert monitor.heard[-1]["heartbeat"]["learned"] is True
     assert monitor.word(layout.LIMIT_HEARTBEAT) == 40.0
@@ -1146,17 +1146,17 @@ def test_a_replaced_monitor_is_found_by_the_next_request(monitor, client, one_ra
     """The client connects again, says that it goes on, and repeats what it asked."""
     client.send_heartbeat()
     client.send_heartbeat()
-    monitor.reply["limits"] = "hang up"
+    monitor.reply["timeoutsinforce"] = "hang up"
     assert client.calculate_and_set_hb_timeouts()
-    assert monitor.operations() == ["hello", "armed", "limits", "hello", "limits"]
+    assert monitor.operations() == ["hello", "armed", "timeoutsinforce", "hello", "timeoutsinforce"]
     assert monitor.heard[3]["resume"] is True
     client.shutdown_workload_monitoring()
-    assert monitor.operations()[-1] == "bye"
+    assert monitor.operations()[-1] == "leavemonitor"
 
 
 def test_only_one_new_connection_is_tried(monitor, client, caplog) -> None:
     """Then the page is enough: whoever watches this rank next reads it there."""
-    monitor.reply["limits"] = "hang up"
+    monitor.reply["timeoutsinforce"] = "hang up"
     monitor.reply["hello"] = "hang up"
     client.load_state_dict(STATE)
     assert "rank 3: its monitor does not answer" in caplog.text
@@ -1165,7 +1165,7 @@ def test_only_one_new_connection_is_tried(monitor, client, caplog) -> None:
     assert monitor.word(layout.LIMIT_HEARTBEAT) == 40.0
 
     client.load_state_dict(STATE)  # the next call tries again
-    assert monitor.operations()[2:] == ["limits", "hello", "hello", "limits"]
+    assert monitor.operations()[2:] == ["timeoutsinforce", "hello", "hello", "timeoutsinforce"]
 
 
 def test_a_monitor_that_is_silent_holds_nobody_up(
@@ -1184,7 +1184,7 @@ def test_a_monitor_that_is_silent_holds_nobody_up(
     monkeypatch.setattr(link_module.Connection, "request", note)
     client.send_heartbeat()
     client.send_heartbeat()
-    monitor.reply["limits"] = "silence"
+    monitor.reply["timeoutsinforce"] = "silence"
     assert client.calculate_and_set_hb_timeouts() is True
     assert client.hb_timeouts.subsequent == 30.0
     assert (monitor.word(layout.LIMIT_HEARTBEAT), monitor.word(layout.LEARNED_HEARTBEAT)) == (30, 1)
@@ -1202,7 +1202,7 @@ def test_a_monitor_that_is_silent_holds_nobody_up(
 
 def test_a_monitor_that_goes_on_is_heard_again(monitor, client, monkeypatch) -> None:
     """Its late answers are not taken for those to later questions."""
-    monitor.reply["limits"] = "late"
+    monitor.reply["timeoutsinforce"] = "late"
     monkeypatch.setattr(link_module, "_ANSWER_S", 0.05)
     client.load_state_dict(STATE)
     monkeypatch.setattr(link_module, "_ANSWER_S", BOUND_S)
@@ -1210,7 +1210,7 @@ def test_a_monitor_that_goes_on_is_heard_again(monitor, client, monkeypatch) -> 
     client.load_state_dict(STATE)
     until(lambda: not client._link._connection.owes_answers())
 
-    monitor.reply["limits"] = {
+    monitor.reply["timeoutsinforce"] = {
         "op": "ok",
         "raised": {"heartbeat": {"initial": 100.0, "subsequent": 80.0}, "section": {}},
     }
@@ -1221,7 +1221,7 @@ def test_a_monitor_that_goes_on_is_heard_again(monitor, client, monkeypatch) -> 
 
 def test_a_monitor_of_another_cycle_is_refused(monitor, client) -> None:
     """A straggler of the last cycle must not be taken for a rank of this one."""
-    monitor.reply["limits"] = "hang up"
+    monitor.reply["timeoutsinforce"] = "hang up"
     monitor.page_path = "/elsewhere"
     with pytest.raises(RankMonitorClientError, match="belongs to another cycle"):
         client.load_state_dict(STATE)
@@ -1229,7 +1229,7 @@ def test_a_monitor_of_another_cycle_is_refused(monitor, client) -> None:
 
 def test_heartbeats_and_sections_need_no_monitor(monitor, client) -> None:
     """Whatever state it is in (P-1)."""
-    monitor.reply["limits"] = "hang up"
+    monitor.reply["timeoutsinforce"] = "hang up"
     monitor.reply["hello"] = "hang up"
     with contextlib.suppress(RankMonitorClientError):
         client.load_state_dict(STATE)

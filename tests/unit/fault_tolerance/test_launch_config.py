@@ -131,8 +131,12 @@ def test_several_nodes_meet_as_configured() -> None:
     meeting = result.meeting
     assert meeting is not None
     assert (result.min_nodes, result.max_nodes, result.run_id) == (2, 4, "job7")
-    assert (meeting.host, meeting.port, meeting.hosts_store) == ("n0", 5000, False)
-    assert (meeting.infra_rank, meeting.local_addr) == (1, "10.0.0.2")
+    assert (meeting.store.host, meeting.store.port, meeting.store.hosts_store) == (
+        "n0",
+        5000,
+        False,
+    )
+    assert (meeting.infra_rank, meeting.store.local_addr) == (1, "10.0.0.2")
     assert plan().meeting is None
 
 

@@ -183,7 +183,7 @@ def test_a_child_that_imports_the_script_again_is_not_the_rank(monitor, tmp_path
         env=dict(os.environ),
     )
     assert done.stdout.splitlines() == ["spawn False True", "fork True True"]
-    assert monitor.operations() == ["hello", "armed", "bye"]
+    assert monitor.operations() == ["hello", "armed", "leavemonitor"]
 
 
 def test_asking_for_it_is_light() -> None:

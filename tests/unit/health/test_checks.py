@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 
 from holdfast.health.checks import Checks
-from holdfast.health.messages import Wanted
-from holdfast.health.pure.health import Verdict
+from holdfast.health.messages import HealthConfig
+from holdfast.health.pure.health import Fitness
 
 
 @pytest.mark.parametrize(
     ("wanted", "names"),
     [
-        (Wanted(), set()),
-        (Wanted(nic_state=True), {"nic"}),
-        (Wanted(nic_monitor=True), {"nic losses"}),
-        (Wanted(endpoint="/h.sock"), {"service"}),
-        (Wanted(storage=True), {"storage"}),
-        (Wanted(storage_paths=("/data",)), {"storage"}),
+        (HealthConfig(), set()),
+        (HealthConfig(nic_state=True), {"nic"}),
+        (HealthConfig(nic_monitor=True), {"nic losses"}),
+        (HealthConfig(endpoint="/h.sock"), {"service"}),
+        (HealthConfig(storage=True), {"storage"}),
+        (HealthConfig(storage_paths=("/data",)), {"storage"}),
     ],
 )
-def test_what_is_wanted_is_looked_at_before_a_join(wanted: Wanted, names: set[str]) -> None:
+def test_what_is_wanted_is_looked_at_before_a_join(wanted: HealthConfig, names: set[str]) -> None:
     looks = {check.name for check in Checks(wanted).before_join()}
     assert looks - {"gpu", "nvlink", "xid"} == {"host"} | names
 
@@ -30,11 +30,11 @@ def test_what_is_wanted_is_looked_at_before_a_join(wanted: Wanted, names: set[st
 def test_paths_that_are_named_are_looked_at_without_the_mounts(tmp_path: Path) -> None:
     """A file system that the job does not use may be as slow as it likes."""
     there, missing = str(tmp_path), str(tmp_path / "missing")
-    wanted = Wanted(storage_paths=(there, missing))
+    wanted = HealthConfig(storage_paths=(there, missing))
     [look] = [check.look for check in Checks(wanted).before_join() if check.name == "storage"]
     assert {found.subject: found.verdict for found in look()} == {
-        f"path {there}": Verdict.HEALTHY,
-        f"path {missing}": Verdict.UNHEALTHY,
+        f"path {there}": Fitness.HEALTHY,
+        f"path {missing}": Fitness.UNHEALTHY,
     }
 
 
@@ -61,7 +61,7 @@ def test_gpus_are_looked_at_where_there_are_or_where_somebody_expects_some(
     if has_node:
         node.touch()
     monkeypatch.setattr("holdfast.health.checks._NODES", (str(node),))
-    checks = Checks(Wanted(visible_devices=visible))
+    checks = Checks(HealthConfig(visible_devices=visible))
     of_gpus = {"gpu", "nvlink", "xid"}
     assert checks.has_gpus == has_gpus
     assert {look.name for look in checks.before_join()} >= (of_gpus if has_gpus else set())
@@ -76,7 +76,7 @@ def test_a_link_that_was_lost_between_two_cycles_ends_neither(
     monkeypatch.setattr("holdfast.health.nic.Cards.names", lambda _: list(lost))
     monkeypatch.setattr("holdfast.health.nic.Cards.n_lost", lambda _: dict(lost))
     monkeypatch.setattr("holdfast.health.nic.Cards.users", lambda _: {})
-    checks = Checks(Wanted(nic_monitor=True))
+    checks = Checks(HealthConfig(nic_monitor=True))
     before = next(check for check in checks.before_join() if check.name == "nic losses")
     watch = next(check for check in checks.while_running() if check.name == "nic losses")
     assert before.look() == []

@@ -13,33 +13,33 @@ from holdfast.health.pure.gate import (
     Ask,
     Asked,
     Checked,
-    Died,
     Effect,
     Event,
     Found,
-    Gate,
-    Kill,
+    HealthGate,
+    HealthProcessDied,
+    HostUnhealthy,
+    KillHealthProcess,
     Noticed,
-    Sick,
     Start,
 )
-from holdfast.health.pure.health import Finding, Verdict, why_unfit
+from holdfast.health.pure.health import Finding, Fitness, why_unfit
 
-LOST = Finding("gpu", "GPU 3", Verdict.UNHEALTHY, "is lost", device=3)
-NO_DRIVER = Finding("gpu", "driver", Verdict.UNKNOWN, "there is no driver")
-WELL = Finding("gpu", "GPU 3", Verdict.HEALTHY)
-FULL = Finding("host", "/tmp", Verdict.SUSPECT, "98 % full")
+LOST = Finding("gpu", "GPU 3", Fitness.UNHEALTHY, "is lost", device=3)
+NO_DRIVER = Finding("gpu", "driver", Fitness.UNKNOWN, "there is no driver")
+WELL = Finding("gpu", "GPU 3", Fitness.HEALTHY)
+FULL = Finding("host", "/tmp", Fitness.SUSPECT, "98 % full")
 
 
-def asked(*, after_ranks: bool = False) -> Gate:
+def asked(*, after_ranks: bool = False) -> HealthGate:
     """A gate that has asked its first question at t=0."""
-    gate = Gate(limit_s=40.0, memory_limit_s=60.0)
+    gate = HealthGate(limit_s=40.0, memory_limit_s=60.0)
     assert gate.handle(Asked(after_ranks), 0.0) == [Start(), Ask(1, after_ranks)]
     return gate
 
 
 def test_who_will_be_asked_gets_ready_before() -> None:
-    gate = Gate(limit_s=40.0)
+    gate = HealthGate(limit_s=40.0)
     assert gate.handle(Begin(), 0.0) == [Start()]
     assert gate.handle(Asked(after_ranks=False), 0.1) == [Ask(1, after_ranks=False)]
 
@@ -59,7 +59,7 @@ def test_a_host_with_nothing_wrong_is_fit() -> None:
 
 def test_a_broken_host_is_not_fit_and_everything_broken_is_named() -> None:
     gate = asked()
-    other = Finding("nic", "mlx5_0", Verdict.UNHEALTHY, "is down")
+    other = Finding("nic", "mlx5_0", Fitness.UNHEALTHY, "is down")
     assert gate.handle(Found(1, LOST), 1.0) == [Note("error", "gpu GPU 3: is lost")]
     gate.handle(Found(1, other), 1.0)
     problem = "gpu GPU 3: is lost; nic mlx5_0: is down"
@@ -73,7 +73,7 @@ def test_what_is_not_known_or_not_quite_right_is_said_once_until_it_changes() ->
     gate.handle(Answered(1), 1.0)
     assert gate.handle(Asked(after_ranks=True), 2.0) == [Ask(2, after_ranks=True)]
     assert gate.handle(Found(2, NO_DRIVER), 2.0) == []
-    gate.handle(Found(2, Finding("host", "/tmp", Verdict.HEALTHY)), 2.0)
+    gate.handle(Found(2, Finding("host", "/tmp", Fitness.HEALTHY)), 2.0)
     assert gate.handle(Noticed(FULL), 3.0) == [Note("warning", str(FULL))]
 
 
@@ -91,7 +91,7 @@ def test_a_check_that_takes_too_long_is_ended_and_what_is_known_by_then_counts()
     gate.handle(Found(1, LOST), 1.0)
     assert gate.next_deadline() == 40.0
     kill, note, checked, another = gate.handle(TimePassed(), 40.0)
-    assert (kill, checked) == (Kill(), Checked("gpu GPU 3: is lost"))
+    assert (kill, checked) == (KillHealthProcess(), Checked("gpu GPU 3: is lost"))
     assert "took too long" in getattr(note, "text", "")
     assert another == Start(), "who watches while ranks run"
     assert gate.handle(Asked(after_ranks=False), 50.0) == [Ask(2, after_ranks=False)]
@@ -102,8 +102,11 @@ def test_a_check_that_takes_too_long_is_ended_and_what_is_known_by_then_counts()
 def test_a_check_that_dies_is_tried_once_more() -> None:
     gate = asked()
     gate.handle(Found(1, LOST), 1.0)
-    assert gate.handle(Died("exit code -11"), 1.0) == [Start(), Ask(2, after_ranks=False)]
-    note, checked, another = gate.handle(Died("exit code -11"), 2.0)
+    assert gate.handle(HealthProcessDied("exit code -11"), 1.0) == [
+        Start(),
+        Ask(2, after_ranks=False),
+    ]
+    note, checked, another = gate.handle(HealthProcessDied("exit code -11"), 2.0)
     assert checked == Checked(None), "the first did not get to its end"
     assert another == Start(), "who watches while ranks run"
     assert "twice without an answer (exit code -11)" in getattr(note, "text", "")
@@ -113,8 +116,8 @@ def test_who_watches_is_replaced_until_it_is_hopeless() -> None:
     gate = asked()
     gate.handle(Answered(1), 1.0)
     for _ in range(DEATHS):
-        assert gate.handle(Died("exit code 1"), 2.0) == [Start()]
-    [note] = gate.handle(Died("exit code 1"), 3.0)
+        assert gate.handle(HealthProcessDied("exit code 1"), 2.0) == [Start()]
+    [note] = gate.handle(HealthProcessDied("exit code 1"), 3.0)
     assert "are not noticed while ranks run" in getattr(note, "text", "")
     assert gate.handle(Asked(after_ranks=False), 4.0)[0] == Start(), "who asks gets another"
 
@@ -123,21 +126,21 @@ def test_what_breaks_under_ranks_is_told_once() -> None:
     """Again only after it has been well."""
     gate = asked()
     gate.handle(Answered(1), 1.0)
-    assert gate.handle(Noticed(LOST), 2.0) == [Note("error", str(LOST)), Sick(LOST)]
+    assert gate.handle(Noticed(LOST), 2.0) == [Note("error", str(LOST)), HostUnhealthy(LOST)]
     assert gate.handle(Noticed(LOST), 3.0) == []
     assert gate.handle(Noticed(WELL), 4.0) == []
-    assert gate.handle(Noticed(LOST), 5.0)[-1] == Sick(LOST)
+    assert gate.handle(Noticed(LOST), 5.0)[-1] == HostUnhealthy(LOST)
 
 
 def test_what_broke_and_was_fit_again_at_the_check_is_news_when_it_breaks_again() -> None:
     """A link that was lost and came back keeps no node out; when it is lost again, ranks end."""
     gate = asked()
     gate.handle(Answered(1), 1.0)
-    lost = Finding("nic", "mlx5_0", Verdict.UNHEALTHY, "lost its link")
+    lost = Finding("nic", "mlx5_0", Fitness.UNHEALTHY, "lost its link")
     gate.handle(Noticed(lost), 2.0)
     gate.handle(Asked(after_ranks=True), 3.0)
     gate.handle(Answered(2), 4.0)
-    assert gate.handle(Noticed(lost), 5.0) == [Note("error", str(lost)), Sick(lost)]
+    assert gate.handle(Noticed(lost), 5.0) == [Note("error", str(lost)), HostUnhealthy(lost)]
 
 
 class GateLife(RuleBasedStateMachine):
@@ -146,7 +149,7 @@ class GateLife(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.gate = Gate(limit_s=40.0, memory_limit_s=60.0)
+        self.gate = HealthGate(limit_s=40.0, memory_limit_s=60.0)
         self.is_running = self.is_asked = False
         self.number = 0
 
@@ -162,7 +165,7 @@ class GateLife(RuleBasedStateMachine):
                     assert self.is_running
                     assert number > self.number
                     self.number = number
-                case Kill():
+                case KillHealthProcess():
                     assert self.is_running
                     self.is_running = False
                 case Checked():
@@ -194,7 +197,7 @@ class GateLife(RuleBasedStateMachine):
     @rule()
     def die(self) -> None:
         self.is_running = False
-        self.feed(Died("exit code 1"))
+        self.feed(HealthProcessDied("exit code 1"))
 
     @rule()
     def the_deadline_comes(self) -> None:

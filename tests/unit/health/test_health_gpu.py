@@ -12,7 +12,7 @@ import pytest
 
 import holdfast.health
 from holdfast.health import gpu, gpu_memory, nvlink, nvml
-from holdfast.health.pure.health import Finding, Verdict, finding_of
+from holdfast.health.pure.health import Finding, Fitness, finding_of
 from tests.processes import bystander
 from tests.unit.fake_gpus import (
     FAKE_NVML,
@@ -39,7 +39,7 @@ def only(findings: list[Finding]) -> Finding:
 # ---------------------------------------------------------------- fit or not
 def test_a_gpu_that_needs_nothing_is_healthy(gpus: Gpus) -> None:
     gpus({})
-    assert gpu.look(None) == [Finding("gpu", "GPU 0", Verdict.HEALTHY, "", 0)]
+    assert gpu.look(None) == [Finding("gpu", "GPU 0", Fitness.HEALTHY, "", 0)]
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_a_gpu_that_needs_a_recovery_action_is_not_used(gpus: Gpus, action: int,
     """Whatever the action, ones that come later included; the text says what a person does."""
     gpus({}, {"recovery_action": action})
     well, broken = gpu.look(None)
-    assert well.verdict is Verdict.HEALTHY
-    assert broken.verdict is Verdict.UNHEALTHY
+    assert well.verdict is Fitness.HEALTHY
+    assert broken.verdict is Fitness.UNHEALTHY
     assert broken.device == 1
     assert f"recovery action {action}" in broken.text
     assert words in broken.text
@@ -68,14 +68,14 @@ def test_work_that_is_under_way_may_end_on_a_gpu_that_is_to_be_drained(gpus: Gpu
     """The driver says that work goes on; ending it would be our fault, not the GPU's."""
     gpus({"recovery_action": 4}, {"recovery_action": 1})
     verdicts = [finding.verdict for finding in gpu.look(None, ranks_run=True)]
-    assert verdicts == [Verdict.SUSPECT, Verdict.UNHEALTHY]
+    assert verdicts == [Fitness.SUSPECT, Fitness.UNHEALTHY]
 
 
 def test_a_driver_that_knows_no_recovery_actions_is_not_asked(gpus: Gpus) -> None:
     """Nothing is known against the GPU, and the text says since when a driver would know."""
     gpus({"recovery_action": 1}, driver="535.183.01")
     finding = only(gpu.look(None))
-    assert finding.verdict is Verdict.UNKNOWN
+    assert finding.verdict is Fitness.UNKNOWN
     assert "535.183.01" in finding.text
     assert "570" in finding.text
 
@@ -83,7 +83,7 @@ def test_a_driver_that_knows_no_recovery_actions_is_not_asked(gpus: Gpus) -> Non
 @pytest.mark.parametrize("error", [NOT_SUPPORTED, UNKNOWN_ERROR])
 def test_an_action_that_is_not_told_is_unknown(gpus: Gpus, error: int) -> None:
     gpus({"errors": {"nvmlDeviceGetFieldValues": error}}, {"recovery_action": None})
-    assert [finding.verdict for finding in gpu.look(None)] == [Verdict.UNKNOWN] * 2
+    assert [finding.verdict for finding in gpu.look(None)] == [Fitness.UNKNOWN] * 2
 
 
 @pytest.mark.parametrize("error", [GPU_IS_LOST, RESET_REQUIRED])
@@ -101,8 +101,8 @@ def test_a_lost_gpu_is_not_used_whichever_question_finds_out(
 ) -> None:
     gpus({}, {"errors": {function: error}})
     well, lost = gpu.look(None)
-    assert well.verdict is Verdict.HEALTHY
-    assert (lost.subject, lost.verdict) == ("GPU 1", Verdict.UNHEALTHY)
+    assert well.verdict is Fitness.HEALTHY
+    assert (lost.subject, lost.verdict) == ("GPU 1", Fitness.UNHEALTHY)
     assert "reboot" in lost.text
 
 
@@ -114,13 +114,13 @@ def test_a_gpu_keeps_its_name_when_it_is_lost_and_comes_back(gpus: Gpus) -> None
     lost = only(gpu.look(B))
     gpus({"uuid": A}, {"uuid": B})
     assert gpu.look(B) == before
-    assert (lost.subject, lost.verdict) == (before[0].subject, Verdict.UNHEALTHY)
+    assert (lost.subject, lost.verdict) == (before[0].subject, Fitness.UNHEALTHY)
 
 
 def test_a_row_of_memory_that_could_not_be_replaced_keeps_the_gpu_out(gpus: Gpus) -> None:
     gpus({"remapped_rows": [0, 3, 0, 1]})
     finding = only(gpu.look(None))
-    assert finding.verdict is Verdict.UNHEALTHY
+    assert finding.verdict is Fitness.UNHEALTHY
     assert "after 3 that could" in finding.text
 
 
@@ -128,37 +128,37 @@ def test_memory_that_waits_for_a_reset_counts_where_the_driver_does_not_judge(gp
     """A driver that knows what its GPUs need is believed."""
     waiting, waiting_old = {"remapped_rows": [0, 1, 1, 0]}, {"remapped_rows": None}
     gpus(waiting, waiting_old | {"retired_pending": 1}, driver="535.1")
-    assert [finding.verdict for finding in gpu.look(None)] == [Verdict.UNHEALTHY] * 2
-    assert [f.verdict for f in gpu.look(None, ranks_run=True)] == [Verdict.SUSPECT] * 2
+    assert [finding.verdict for finding in gpu.look(None)] == [Fitness.UNHEALTHY] * 2
+    assert [f.verdict for f in gpu.look(None, ranks_run=True)] == [Fitness.SUSPECT] * 2
     gpus(waiting, waiting_old | {"retired_pending": 1}, driver="570.1")
-    assert [finding.verdict for finding in gpu.look(None)] == [Verdict.SUSPECT] * 2
+    assert [finding.verdict for finding in gpu.look(None)] == [Fitness.SUSPECT] * 2
 
 
 def test_errors_that_were_contained_are_told_and_keep_nobody_out(gpus: Gpus) -> None:
     gpus({"ecc_uncorrected": 2})
     finding = only(gpu.look(None))
-    assert finding.verdict is Verdict.SUSPECT
+    assert finding.verdict is Fitness.SUSPECT
     assert finding.text.startswith("2 uncorrectable memory errors")
 
 
 def test_a_gpu_without_ecc_has_nothing_to_tell(gpus: Gpus) -> None:
     gpus({"ecc_uncorrected": None, "remapped_rows": None})
-    assert only(gpu.look(None)).verdict is Verdict.HEALTHY
+    assert only(gpu.look(None)).verdict is Fitness.HEALTHY
 
 
 def test_an_error_that_says_nothing_is_unknown(gpus: Gpus) -> None:
     gpus({"errors": {"nvmlDeviceGetTotalEccErrors": UNKNOWN_ERROR}})
-    assert only(gpu.look(None)).verdict is Verdict.UNKNOWN
+    assert only(gpu.look(None)).verdict is Fitness.UNKNOWN
 
 
 def test_without_a_driver_nothing_is_known_in_one_line(gpus: Gpus) -> None:
     finding = only(gpu.look(None))  # the library is missing
-    assert (finding.verdict, finding.device) == (Verdict.UNKNOWN, None)
+    assert (finding.verdict, finding.device) == (Fitness.UNKNOWN, None)
     assert "NVML Shared Library Not Found" in finding.text
     gpus({}, init_error=9)
     assert "Driver Not Loaded" in only(gpu.look(None)).text
     gpus({})
-    assert only(gpu.look(None)).verdict is Verdict.HEALTHY, "loaded meanwhile"
+    assert only(gpu.look(None)).verdict is Fitness.HEALTHY, "loaded meanwhile"
 
 
 def test_without_the_package_nothing_is_known_and_it_is_named(
@@ -166,15 +166,15 @@ def test_without_the_package_nothing_is_known_and_it_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     finding = only(gpu.look(None))
-    assert finding.verdict is Verdict.UNKNOWN
+    assert finding.verdict is Fitness.UNKNOWN
     assert "nvidia-ml-py" in finding.text
     assert gpu_memory.used_mib(None) == {}
 
 
 def test_the_worst_fact_decides_and_comes_first() -> None:
-    told = [(Verdict.UNKNOWN, "b"), (Verdict.UNHEALTHY, "a"), (Verdict.SUSPECT, "c")]
-    assert finding_of("p", "s", told) == Finding("p", "s", Verdict.UNHEALTHY, "a; c; b")
-    assert finding_of("p", "s", []) == Finding("p", "s", Verdict.HEALTHY)
+    told = [(Fitness.UNKNOWN, "b"), (Fitness.UNHEALTHY, "a"), (Fitness.SUSPECT, "c")]
+    assert finding_of("p", "s", told) == Finding("p", "s", Fitness.UNHEALTHY, "a; c; b")
+    assert finding_of("p", "s", []) == Finding("p", "s", Fitness.HEALTHY)
 
 
 # ---------------------------------------------------------------- which GPUs
@@ -212,15 +212,15 @@ def test_a_uuid_that_the_driver_does_not_know_is_told(gpus: Gpus) -> None:
     """It may be a mistake, and is the GPU that was lost if one was lost before it was asked."""
     gpus({"uuid": A})
     unknown = only(gpu.look("GPU-dead"))
-    assert (unknown.subject, unknown.verdict) == ("GPU GPU-dead", Verdict.SUSPECT)
+    assert (unknown.subject, unknown.verdict) == ("GPU GPU-dead", Fitness.SUSPECT)
     gpus({"uuid": A}, {"error": GPU_IS_LOST})
-    assert only(gpu.look("GPU-dead")).verdict is Verdict.UNHEALTHY
-    assert only(gpu.look(MIG)).verdict is Verdict.SUSPECT
+    assert only(gpu.look("GPU-dead")).verdict is Fitness.UNHEALTHY
+    assert only(gpu.look(MIG)).verdict is Fitness.SUSPECT
 
 
 def test_the_health_of_a_mig_instance_is_that_of_its_gpu(gpus: Gpus) -> None:
     gpus({"recovery_action": 2, "mig": [{"uuid": MIG}]})
-    assert only(gpu.look(MIG)).verdict is Verdict.UNHEALTHY
+    assert only(gpu.look(MIG)).verdict is Fitness.UNHEALTHY
 
 
 # ---------------------------------------------------------------- memory
@@ -265,26 +265,26 @@ def test_holders_are_named_as_long_as_they_live(gpus: Gpus) -> None:
 def test_a_gpu_with_fewer_links_than_its_like_is_suspect(gpus: Gpus) -> None:
     gpus({"nvlinks": [1] * 18}, {"nvlinks": [1] * 16 + [0, 0]}, {"name": "T4", "nvlinks": []})
     well, fewer, none = nvlink.look(None)
-    assert (well.verdict, none.verdict) == (Verdict.HEALTHY, Verdict.HEALTHY)
-    assert fewer.verdict is Verdict.SUSPECT
+    assert (well.verdict, none.verdict) == (Fitness.HEALTHY, Fitness.HEALTHY)
+    assert fewer.verdict is Fitness.SUSPECT
     assert "16 of 18 links are active, 18 on others" in fewer.text
 
 
 def test_links_that_are_unused_on_every_gpu_are_how_the_machine_is_built(gpus: Gpus) -> None:
     gpus({"nvlinks": [1, 1, 0, 0]}, {"nvlinks": [1, 1, 0, 0]})
-    assert [finding.verdict for finding in nvlink.look(None)] == [Verdict.HEALTHY] * 2
+    assert [finding.verdict for finding in nvlink.look(None)] == [Fitness.HEALTHY] * 2
 
 
 def test_gpus_that_no_rank_uses_are_compared_with_but_not_told(gpus: Gpus) -> None:
     gpus({"nvlinks": [1, 0]}, {"nvlinks": [1, 1]})
-    assert only(nvlink.look(None, 1)).verdict is Verdict.SUSPECT
+    assert only(nvlink.look(None, 1)).verdict is Fitness.SUSPECT
 
 
 def test_links_of_a_lost_gpu_are_unknown(gpus: Gpus) -> None:
-    assert only(nvlink.look(None)).verdict is Verdict.UNKNOWN
+    assert only(nvlink.look(None)).verdict is Fitness.UNKNOWN
     gpus({"errors": {"nvmlDeviceGetNvLinkState": GPU_IS_LOST}}, {"error": GPU_IS_LOST}, {})
     verdicts = [finding.verdict for finding in nvlink.look(None)]
-    assert verdicts == [Verdict.UNKNOWN, Verdict.UNKNOWN, Verdict.HEALTHY]
+    assert verdicts == [Fitness.UNKNOWN, Fitness.UNKNOWN, Fitness.HEALTHY]
 
 
 # ---------------------------------------------------------------- asked by a rank

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import holdfast.health
 from holdfast.health import nic, own_device, pci
 from holdfast.health.nic import Cards, LinkBaseline, LinkDowns, LinkStates, Port
-from holdfast.health.pure.health import Finding, Verdict
+from holdfast.health.pure.health import Finding, Fitness
 from tests.unit.fake_gpus import Gpus, gpus
 
 __all__ = ["gpus"]  # a fixture
@@ -75,7 +75,7 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path / "sys")
 
 
-def verdicts(findings: list[Finding]) -> dict[str, Verdict]:
+def verdicts(findings: list[Finding]) -> dict[str, Fitness]:
     return {finding.subject: finding.verdict for finding in findings}
 
 
@@ -83,19 +83,19 @@ def verdicts(findings: list[Finding]) -> dict[str, Verdict]:
 @pytest.mark.parametrize(
     ("port", "verdict"),
     [
-        (Port("c", "1", "ACTIVE", "LINKUP", 0), Verdict.HEALTHY),
-        (Port("c", "1", "ACTIVE", None, 7), Verdict.HEALTHY),
-        (Port("c", "1", "DOWN", "POLLING", 3), Verdict.UNHEALTHY),
-        (Port("c", "1", "DOWN", "POLLING", 0), Verdict.UNKNOWN),
-        (Port("c", "1", "DOWN", "DISABLED", 3), Verdict.UNKNOWN),
-        (Port("c", "1", "INIT", "LINKUP", 0), Verdict.UNHEALTHY),
-        (Port("c", "1", "DOWN", "PORTCONFIGURATIONTRAINING", None), Verdict.UNHEALTHY),
-        (Port("c", "1", "DOWN", None, None), Verdict.UNKNOWN),
-        (Port("c", "1", None, None, None), Verdict.UNKNOWN),
+        (Port("c", "1", "ACTIVE", "LINKUP", 0), Fitness.HEALTHY),
+        (Port("c", "1", "ACTIVE", None, 7), Fitness.HEALTHY),
+        (Port("c", "1", "DOWN", "POLLING", 3), Fitness.UNHEALTHY),
+        (Port("c", "1", "DOWN", "POLLING", 0), Fitness.UNKNOWN),
+        (Port("c", "1", "DOWN", "DISABLED", 3), Fitness.UNKNOWN),
+        (Port("c", "1", "INIT", "LINKUP", 0), Fitness.UNHEALTHY),
+        (Port("c", "1", "DOWN", "PORTCONFIGURATIONTRAINING", None), Fitness.UNHEALTHY),
+        (Port("c", "1", "DOWN", None, None), Fitness.UNKNOWN),
+        (Port("c", "1", None, None, None), Fitness.UNKNOWN),
     ],
 )
 def test_a_port_counts_where_something_says_that_it_is_meant_to_be_up(
-    port: Port, verdict: Verdict
+    port: Port, verdict: Fitness
 ) -> None:
     """Many hosts have ports without a cable, and they stay in the job."""
     assert nic.judge(port, was_up=False)[0] is verdict
@@ -106,15 +106,15 @@ def test_a_port_that_goes_down_after_it_was_seen_up_is_unhealthy(host: Host) -> 
     host.card("mlx5_0")
     host.port("mlx5_0")
     probe = LinkStates(host.cards())
-    assert verdicts(probe.look()) == {"mlx5_0 port 1": Verdict.HEALTHY}
+    assert verdicts(probe.look()) == {"mlx5_0 port 1": Fitness.HEALTHY}
     host.port("mlx5_0", DOWN, DISABLED)
     [finding] = probe.look()
-    assert finding.verdict is Verdict.UNHEALTHY
+    assert finding.verdict is Fitness.UNHEALTHY
     assert finding.text == (
         "link is DOWN, physically DISABLED, and was up before: check cable and switch"
     )
     host.port("mlx5_0")
-    assert verdicts(probe.look()) == {"mlx5_0 port 1": Verdict.HEALTHY}
+    assert verdicts(probe.look()) == {"mlx5_0 port 1": Fitness.HEALTHY}
 
 
 def test_each_port_of_a_card_is_looked_at(host: Host) -> None:
@@ -122,23 +122,23 @@ def test_each_port_of_a_card_is_looked_at(host: Host) -> None:
     host.port("mlx5_0", number=1)
     host.port("mlx5_0", DOWN, POLLING, "2\n", number=2)
     assert verdicts(LinkStates(host.cards()).look()) == {
-        "mlx5_0 port 1": Verdict.HEALTHY,
-        "mlx5_0 port 2": Verdict.UNHEALTHY,
+        "mlx5_0 port 1": Fitness.HEALTHY,
+        "mlx5_0 port 2": Fitness.UNHEALTHY,
     }
 
 
 def test_what_sysfs_does_not_tell_is_unknown(host: Host, tmp_path: Path) -> None:
     """No cards, a card without ports, files with nonsense in them."""
-    assert verdicts(LinkStates(host.cards()).look()) == {"cards": Verdict.UNKNOWN}
-    assert verdicts(LinkDowns(host.cards()).look()) == {"cards": Verdict.UNKNOWN}
+    assert verdicts(LinkStates(host.cards()).look()) == {"cards": Fitness.UNKNOWN}
+    assert verdicts(LinkDowns(host.cards()).look()) == {"cards": Fitness.UNKNOWN}
     nowhere = Cards(infiniband=str(tmp_path / "nowhere"))
-    assert verdicts(LinkStates(nowhere).look()) == {"cards": Verdict.UNKNOWN}
+    assert verdicts(LinkStates(nowhere).look()) == {"cards": Fitness.UNKNOWN}
     host.card("mlx5_0")
-    assert verdicts(LinkStates(host.cards()).look()) == {"mlx5_0": Verdict.UNKNOWN}
-    assert verdicts(LinkDowns(host.cards()).look()) == {"mlx5_0 link-downs": Verdict.UNKNOWN}
+    assert verdicts(LinkStates(host.cards()).look()) == {"mlx5_0": Fitness.UNKNOWN}
+    assert verdicts(LinkDowns(host.cards()).look()) == {"mlx5_0 link-downs": Fitness.UNKNOWN}
     host.port("mlx5_0", "\n", None, "N/A\n")
-    assert verdicts(LinkStates(host.cards()).look()) == {"mlx5_0 port 1": Verdict.UNKNOWN}
-    assert verdicts(LinkDowns(host.cards()).look()) == {"mlx5_0 link-downs": Verdict.UNKNOWN}
+    assert verdicts(LinkStates(host.cards()).look()) == {"mlx5_0 port 1": Fitness.UNKNOWN}
+    assert verdicts(LinkDowns(host.cards()).look()) == {"mlx5_0 link-downs": Fitness.UNKNOWN}
 
 
 def test_a_template_leads_to_the_state_of_a_card(host: Host, tmp_path: Path) -> None:
@@ -149,9 +149,9 @@ def test_a_template_leads_to_the_state_of_a_card(host: Host, tmp_path: Path) -> 
     host.card("mlx5_2")
     cards = host.cards(link_state_path_template=f"{tmp_path}/{{nic}}")
     assert verdicts(LinkStates(cards).look()) == {
-        "mlx5_0": Verdict.HEALTHY,
-        "mlx5_1": Verdict.UNHEALTHY,
-        "mlx5_2": Verdict.UNKNOWN,
+        "mlx5_0": Fitness.HEALTHY,
+        "mlx5_1": Fitness.UNHEALTHY,
+        "mlx5_2": Fitness.UNKNOWN,
     }
 
 
@@ -160,7 +160,7 @@ def test_the_default_path_as_a_template_says_the_same(host: Host) -> None:
     host.card("mlx5_0")
     host.port("mlx5_0", DOWN, POLLING)
     cards = host.cards(link_state_path_template=f"{host.infiniband}/{{nic}}/ports/1/state")
-    assert verdicts(LinkStates(cards).look()) == {"mlx5_0": Verdict.UNKNOWN}
+    assert verdicts(LinkStates(cards).look()) == {"mlx5_0": Fitness.UNKNOWN}
 
 
 # ---------------------------------------------------------------- link-downs
@@ -169,12 +169,12 @@ def test_a_link_that_was_lost_since_the_look_before_is_unhealthy_once(host: Host
     host.card("mlx5_0")
     host.port("mlx5_0", lost="3\n")
     probe = LinkDowns(host.cards())
-    assert [finding.verdict for finding in probe.look()] == [Verdict.HEALTHY]
+    assert [finding.verdict for finding in probe.look()] == [Fitness.HEALTHY]
     host.port("mlx5_0", lost="5\n")
     [finding] = probe.look()
-    assert finding.verdict is Verdict.UNHEALTHY
+    assert finding.verdict is Fitness.UNHEALTHY
     assert finding.text == "lost its link (3 times before, 5 now)"
-    assert [finding.verdict for finding in probe.look()] == [Verdict.HEALTHY]
+    assert [finding.verdict for finding in probe.look()] == [Fitness.HEALTHY]
 
 
 def test_the_network_device_counts_for_a_card_on_ethernet(host: Host) -> None:
@@ -242,8 +242,8 @@ def test_the_link_of_a_card_that_no_rank_uses_keeps_nobody_out(host: Host, gpus:
         host.port(name, DOWN, POLLING, "1\n")
     for findings in (states.look(), downs.look()):
         _, used, unused = findings
-        assert (used.verdict, used.device) == (Verdict.UNHEALTHY, 1)
-        assert (unused.verdict, unused.device) == (Verdict.SUSPECT, None)
+        assert (used.verdict, used.device) == (Fitness.UNHEALTHY, 1)
+        assert (unused.verdict, unused.device) == (Fitness.SUSPECT, None)
         assert "no GPU of this node's ranks" in unused.text
 
 
@@ -252,15 +252,18 @@ def test_without_a_driver_every_card_counts(host: Host, gpus: Gpus) -> None:
     host.card("mlx5_0", "pci0000:16/0000:1c:00.0")
     host.port("mlx5_0", DOWN, POLLING, "1\n")
     assert host.cards().users() == {}
-    assert verdicts(LinkStates(host.cards()).look()) == {"mlx5_0 port 1": Verdict.UNHEALTHY}
+    assert verdicts(LinkStates(host.cards()).look()) == {"mlx5_0 port 1": Fitness.UNHEALTHY}
 
 
 def test_among_cards_that_are_equally_far_those_of_the_same_numa_node_are_near() -> None:
-    gpu = pci.Place(("/", "sys", "pci0000:16"), 0)
-    far, near = pci.Place(("/", "sys", "pci0000:a0"), 1), pci.Place(("/", "sys", "pci0000:30"), 0)
+    gpu = pci.DevicePlace(("/", "sys", "pci0000:16"), 0)
+    far, near = (
+        pci.DevicePlace(("/", "sys", "pci0000:a0"), 1),
+        pci.DevicePlace(("/", "sys", "pci0000:30"), 0),
+    )
     assert pci.nearest(gpu, {"far": far, "near": near}) == {"near"}
     assert pci.nearest(gpu, {"far": far}) == {"far"}
-    assert pci.nearest(pci.Place(gpu.way), {"far": far, "near": near}) == {"far", "near"}
+    assert pci.nearest(pci.DevicePlace(gpu.way), {"far": far, "near": near}) == {"far", "near"}
     assert pci.nearest(gpu, {}) == set()
 
 
@@ -296,9 +299,9 @@ def test_a_topology_file_that_says_nothing_is_named_and_every_card_counts(
     host.card("mlx5_0")
     host.port("mlx5_0")
     topology, port = LinkStates(host.cards(pci_topo_file=str(file))).look()
-    assert (topology.subject, topology.verdict) == ("topology", Verdict.UNKNOWN)
+    assert (topology.subject, topology.verdict) == ("topology", Fitness.UNKNOWN)
     assert str(file) in topology.text
-    assert port.verdict is Verdict.HEALTHY
+    assert port.verdict is Fitness.HEALTHY
 
 
 # ---------------------------------------------------------------- asked by a rank

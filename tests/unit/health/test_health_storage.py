@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.base import clock, wait_for
-from holdfast.base.processes import child
+from holdfast.base.processes import file_read
 from holdfast.base.processes.proc import Process
-from holdfast.health import path_look, storage
+from holdfast.health import storage
 from holdfast.health.path_look import Answer, PathLook, Touch
-from holdfast.health.pure.health import Verdict
+from holdfast.health.pure.health import Fitness
 from holdfast.health.storage import Places, Storage, network_mounts
 
 HANGS = "import os, signal; os.write(3, b'r'); signal.pause()"
@@ -51,7 +51,7 @@ def places(tmp_path: Path, table: str = "", paths: tuple[str, ...] = ()) -> Plac
     return Places(paths, str(mounts), (str(tmp_path / "health"), str(tmp_path / "health2")))
 
 
-def verdicts(probe: Storage) -> dict[str, Verdict]:
+def verdicts(probe: Storage) -> dict[str, Fitness]:
     return {finding.subject: finding.verdict for finding in probe.look()}
 
 
@@ -66,13 +66,13 @@ def test_where_there_is_nothing_nothing_is_said(tmp_path: Path) -> None:
 
 def test_a_table_of_mounts_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
     probe = Storage(Places((), str(tmp_path / "nothing"), ()))
-    assert verdicts(probe) == {"mounts": Verdict.UNKNOWN}
+    assert verdicts(probe) == {"mounts": Fitness.UNKNOWN}
 
 
 def test_more_mounts_than_can_be_looked_at_are_told(tmp_path: Path) -> None:
     table = "".join(f"s:/ /m{number} nfs rw 0 0\n" for number in range(70))
     found = verdicts(Storage(places(tmp_path, table), Answers({})))
-    assert found.pop("mounts") is Verdict.UNKNOWN
+    assert found.pop("mounts") is Fitness.UNKNOWN
     assert len(found) == storage.MAX_MOUNTS
 
 
@@ -85,16 +85,16 @@ UNKNOWN = Answer(is_unknown=True, text="no process")
 @pytest.mark.parametrize(
     ("answer", "mount", "path"),
     [
-        (Answer(), Verdict.HEALTHY, Verdict.HEALTHY),
-        (LATE, Verdict.UNHEALTHY, Verdict.UNHEALTHY),
-        (STALE, Verdict.UNHEALTHY, Verdict.UNHEALTHY),
-        (REFUSED, Verdict.HEALTHY, Verdict.UNKNOWN),
-        (GONE, Verdict.UNKNOWN, Verdict.UNHEALTHY),
-        (UNKNOWN, Verdict.UNKNOWN, Verdict.UNKNOWN),
+        (Answer(), Fitness.HEALTHY, Fitness.HEALTHY),
+        (LATE, Fitness.UNHEALTHY, Fitness.UNHEALTHY),
+        (STALE, Fitness.UNHEALTHY, Fitness.UNHEALTHY),
+        (REFUSED, Fitness.HEALTHY, Fitness.UNKNOWN),
+        (GONE, Fitness.UNKNOWN, Fitness.UNHEALTHY),
+        (UNKNOWN, Fitness.UNKNOWN, Fitness.UNKNOWN),
     ],
 )
 def test_what_an_answer_means_for_a_mount_and_for_a_path(
-    tmp_path: Path, answer: Answer, mount: Verdict, path: Verdict
+    tmp_path: Path, answer: Answer, mount: Fitness, path: Fitness
 ) -> None:
     """A path that is named must be there; a mount may have been taken away meanwhile."""
     here = places(tmp_path, "s:/ /data nfs rw 0 0\n", ("/data",))
@@ -105,14 +105,14 @@ def test_what_an_answer_means_for_a_mount_and_for_a_path(
 @pytest.mark.parametrize(
     ("text", "verdict"),
     [
-        ("healthy\n", Verdict.HEALTHY),
-        ("NOT HEALTHY\n", Verdict.UNHEALTHY),
-        ("device OST3 reported unhealthy\nNOT HEALTHY\n", Verdict.UNHEALTHY),
-        ("", Verdict.UNHEALTHY),
+        ("healthy\n", Fitness.HEALTHY),
+        ("NOT HEALTHY\n", Fitness.UNHEALTHY),
+        ("device OST3 reported unhealthy\nNOT HEALTHY\n", Fitness.UNHEALTHY),
+        ("", Fitness.UNHEALTHY),
     ],
 )
 def test_lustre_must_call_itself_healthy_if_it_says_anything(
-    tmp_path: Path, text: str, verdict: Verdict
+    tmp_path: Path, text: str, verdict: Fitness
 ) -> None:
     """Whichever of the two files this version has."""
     here = places(tmp_path)
@@ -127,7 +127,7 @@ def test_lustre_health_that_cannot_be_read_is_unknown(tmp_path: Path, answer: An
     here = places(tmp_path)
     (tmp_path / "health").touch()
     probe = Storage(here, Answers({str(tmp_path / "health"): answer}))
-    assert verdicts(probe) == {"Lustre": Verdict.UNKNOWN}
+    assert verdicts(probe) == {"Lustre": Fitness.UNKNOWN}
 
 
 # ---------------------------------------------------------------- real processes
@@ -135,13 +135,13 @@ def test_lustre_health_that_cannot_be_read_is_unknown(tmp_path: Path, answer: An
 def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Pids of the processes that touch paths."""
     pids: list[int] = []
-    real = path_look.start_bare
+    real = file_read.start_bare
 
     def start(*arguments, **more) -> int:
         pids.append(real(*arguments, **more))
         return pids[-1]
 
-    monkeypatch.setattr(path_look, "start_bare", start)
+    monkeypatch.setattr(file_read, "start_bare", start)
     return pids
 
 
@@ -175,8 +175,8 @@ def test_paths_that_are_reachable_and_not_are_told_apart(tmp_path: Path) -> None
     paths = (str(tmp_path), str(tmp_path / "gone"), str(tmp_path))
     found = verdicts(Storage(places(tmp_path, paths=paths)))
     assert found == {
-        f"path {tmp_path}": Verdict.HEALTHY,
-        f"path {tmp_path / 'gone'}": Verdict.UNHEALTHY,
+        f"path {tmp_path}": Fitness.HEALTHY,
+        f"path {tmp_path / 'gone'}": Fitness.UNHEALTHY,
     }
 
 
@@ -185,9 +185,10 @@ def test_a_path_that_hangs_is_left_alone_and_looked_at_again_when_its_process_is
 ) -> None:
     """As in state D, where SIGKILL does nothing: here, it is not sent."""
     hung: list[int] = []
+    monkeypatch.setattr(file_read, "_BOOT", HANGS)
     with monkeypatch.context() as patched:
-        patched.setattr(child, "send_signal", lambda pid, _: hung.append(pid))
-        look = PathLook(HANGS)
+        patched.setattr(os, "kill", lambda pid, _: hung.append(pid))
+        look = PathLook()
         touch = Touch("/data", FAST)
         assert look.touch([touch])[touch].is_late
         again = look.touch([touch])[touch]
@@ -204,10 +205,13 @@ def test_a_path_that_hangs_is_left_alone_and_looked_at_again_when_its_process_is
     await_end(started)
 
 
-def test_paths_that_hang_are_waited_for_together(started: list[int]) -> None:
+def test_paths_that_hang_are_waited_for_together(
+    monkeypatch: pytest.MonkeyPatch, started: list[int]
+) -> None:
     """In the time of the slowest, not of all."""
     touches = [Touch(f"/{number}", 1.0) for number in range(24)]
-    look = PathLook(HANGS)
+    monkeypatch.setattr(file_read, "_BOOT", HANGS)
+    look = PathLook()
     began_at = clock.monotonic()
     answers = look.touch(touches)
     took_s = clock.monotonic() - began_at
@@ -220,14 +224,17 @@ def test_a_slow_start_and_a_death_say_nothing_about_the_path(
     monkeypatch: pytest.MonkeyPatch, started: list[int]
 ) -> None:
     touch = Touch("/data", 30.0)
-    monkeypatch.setattr(path_look, "START_S", FAST)
-    assert PathLook(NEVER_BEGINS).touch([touch])[touch].is_unknown
-    monkeypatch.setattr(path_look, "START_S", 60.0)
-    assert PathLook(DIES).touch([touch])[touch].is_unknown
+    with monkeypatch.context() as patched:
+        patched.setattr(file_read, "START_S", FAST)
+        patched.setattr(file_read, "_BOOT", NEVER_BEGINS)
+        assert "did not begin" in PathLook().touch([touch])[touch].text
+    monkeypatch.setattr(file_read, "_BOOT", DIES)
+    answer = PathLook().touch([touch])[touch]
+    assert answer == Answer(text="the process that touched it died", is_unknown=True)
 
     def refuses(*_, **__):
         raise OSError(errno.EAGAIN, "no more processes")
 
-    monkeypatch.setattr(path_look, "start_bare", refuses)
+    monkeypatch.setattr(file_read, "start_bare", refuses)
     assert "no more processes" in PathLook().touch([touch])[touch].text
     await_end(started)

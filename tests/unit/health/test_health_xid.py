@@ -8,7 +8,7 @@ from ctypes import POINTER, Structure, pointer
 import pytest
 
 from holdfast.health import xid
-from holdfast.health.pure.health import Verdict
+from holdfast.health.pure.health import Fitness
 from holdfast.health.xid import Xids
 from tests.unit.fake_gpus import GPU_IS_LOST, NOT_SUPPORTED, Gpus, gpus
 
@@ -28,8 +28,8 @@ def test_an_error_is_told_once_with_its_number_and_its_gpu(gpus: Gpus) -> None:
     assert texts(probe) == ["", ""]
     gpus({}, {"xids": [48, 94, 94, 999]})
     well, hit = probe.look()
-    assert well.verdict is Verdict.HEALTHY
-    assert (hit.subject, hit.device, hit.verdict) == ("GPU 1", 1, Verdict.SUSPECT)
+    assert well.verdict is Fitness.HEALTHY
+    assert (hit.subject, hit.device, hit.verdict) == ("GPU 1", 1, Fitness.SUSPECT)
     assert hit.text.startswith("Xid 94, 2 times: uncorrectable memory error, contained")
     assert hit.text.endswith("Xid 999: see the driver's lines in dmesg")
     assert texts(probe) == ["", ""]
@@ -51,7 +51,7 @@ def test_the_error_of_a_gpu_is_that_of_all_its_instances(gpus: Gpus) -> None:
     probe = Xids(f"{MIG},{other}")
     probe.look()
     gpus(state | {"xids": [95]})
-    assert [finding.verdict for finding in probe.look()] == [Verdict.SUSPECT] * 2
+    assert [finding.verdict for finding in probe.look()] == [Fitness.SUSPECT] * 2
 
 
 def test_the_error_with_which_a_gpu_is_lost_is_told(gpus: Gpus) -> None:
@@ -82,19 +82,19 @@ def test_what_was_told_before_the_driver_failed_is_kept(
     gpus({"xids": [79]})
     assert texts(probe) == ["Xid 79: the GPU has fallen off the bus"]
     [finding] = probe.look()
-    assert (finding.subject, finding.verdict) == ("driver", Verdict.UNKNOWN)
+    assert (finding.subject, finding.verdict) == ("driver", Fitness.UNKNOWN)
 
 
 def test_a_gpu_that_reports_nothing_is_unknown(gpus: Gpus) -> None:
     gpus({"errors": {"nvmlDeviceRegisterEvents": NOT_SUPPORTED}}, {"error": GPU_IS_LOST}, {})
     verdicts = [finding.verdict for finding in Xids().look()]
-    assert verdicts == [Verdict.UNKNOWN, Verdict.UNKNOWN, Verdict.HEALTHY]
+    assert verdicts == [Fitness.UNKNOWN, Fitness.UNKNOWN, Fitness.HEALTHY]
 
 
 def test_without_a_driver_nothing_is_heard_and_it_is_tried_again(gpus: Gpus) -> None:
     probe = Xids()
     [finding] = probe.look()
-    assert finding.verdict is Verdict.UNKNOWN
+    assert finding.verdict is Fitness.UNKNOWN
     gpus({})
     assert texts(probe) == [""]
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from holdfast.health.bounded import Check
+from holdfast.health.bounded import BoundedProbe
 from holdfast.health.host_health_main import HostHealth
-from holdfast.health.pure.health import Finding, Verdict
+from holdfast.health.pure.health import Finding, Fitness
 from holdfast.net.pure.frames import Decoder
 
-LOST = Finding("nic", "mlx5_0", Verdict.UNHEALTHY, "lost its link")
+LOST = Finding("nic", "mlx5_0", Fitness.UNHEALTHY, "lost its link")
 
 
 class LosesItsLink:
@@ -21,10 +21,10 @@ class LosesItsLink:
 
     has_gpus = True
 
-    def while_running(self) -> list[Check]:
-        return [Check("nic losses", 30.0, lambda: [LOST])]
+    def while_running(self) -> list[BoundedProbe]:
+        return [BoundedProbe("nic losses", 30.0, lambda: [LOST])]
 
-    def before_join(self) -> list[Check]:
+    def before_join(self) -> list[BoundedProbe]:
         return []
 
     def memory_holders(self) -> list[int]:
@@ -52,8 +52,8 @@ class HangsInItsDriver(LosesItsLink):
         self.is_over = threading.Event()
         self.asked_for_memory = False
 
-    def while_running(self) -> list[Check]:
-        return [Check("gpu", 0.01, self._hang)]
+    def while_running(self) -> list[BoundedProbe]:
+        return [BoundedProbe("gpu", 0.01, self._hang)]
 
     def _hang(self) -> list[Finding]:
         self.is_over.wait(60.0)

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.health import node_service
 from holdfast.health.node_service import METHOD, PATH_BYTES_MAX, ask, messages
-from holdfast.health.pure.health import Finding, Verdict, why_unfit
+from holdfast.health.pure.health import Finding, Fitness, why_unfit
 
 PROTO = Path(node_service.__file__).with_name("nvhcd.proto").read_text()
 TYPES = {5: "int32", 8: "bool", 9: "string"}
@@ -24,7 +24,7 @@ def the(findings: list[Finding]) -> Finding:
     """The only one, which lets the node take part."""
     (finding,) = findings
     assert finding.probe == "service"
-    assert finding.verdict is Verdict.UNKNOWN
+    assert finding.verdict is Fitness.UNKNOWN
     assert "\n" not in str(finding)
     assert why_unfit(findings) is None
     return finding

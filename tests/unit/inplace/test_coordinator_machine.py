@@ -8,38 +8,49 @@ from holdfast.base.pure.common_events import TimePassed
 from holdfast.inplace.pure import messages as msg
 from holdfast.inplace.pure.coordinator import (
     MAX_CAUSES,
+    CallPhase,
     Coordinator,
     Effect,
     HangUp,
-    Heard,
     NodeGone,
-    Patience,
-    Phase,
+    NodeMessage,
     Tell,
-    TellAll,
 )
+from holdfast.inplace.pure.job_calls import Cause, FaultKind
 
 BARRIER_S, COMPLETION_S, SILENCE_S = 100.0, 40.0, 30.0
-PATIENCE = Patience(BARRIER_S, COMPLETION_S, 0.0, SILENCE_S)
-EXCEPTION, LEFT, DIED = msg.Kind.EXCEPTION, msg.Kind.BASE_EXCEPTION, msg.Kind.TERMINATED
+TIMEOUTS = msg.CoordinatorTimeouts(BARRIER_S, COMPLETION_S, 0.0, SILENCE_S)
+
+
+def giving_up_after(most: int | None) -> msg.CoordinatorTimeouts:
+    return msg.CoordinatorTimeouts(BARRIER_S, COMPLETION_S, 0.0, SILENCE_S, most)
+
+
+EXCEPTION, LEFT, DIED = (
+    FaultKind.EXCEPTION,
+    FaultKind.BASE_EXCEPTION,
+    FaultKind.TERMINATED,
+)
 
 
 class Job:
     """A coordinator, and what its guards say to it: two ranks on each node, "a", "b", and so on."""
 
-    def __init__(self, world: int = 4, patience: Patience = PATIENCE) -> None:
+    def __init__(self, world: int = 4, timeouts: msg.CoordinatorTimeouts = TIMEOUTS) -> None:
         self.world = world
         self.now = 0.0
-        self.machine = Coordinator(patience)
+        self.machine = Coordinator(timeouts)
 
     def node(self, rank: int) -> str:
         return "abcdefgh"[rank // 2]
 
     def say(self, message: msg.Up, node: str | None = None) -> list[Effect]:
         if node is None:
-            rank = message.standings[0].rank if isinstance(message, msg.Ready) else message.rank
+            rank = (
+                message.standings[0].rank if isinstance(message, msg.RanksReady) else message.rank
+            )
             node = self.node(rank)
-        return self.machine.handle(Heard(node, message), self.now)
+        return self.machine.handle(NodeMessage(node, message), self.now)
 
     def lose(self, node: str, how: str = "closed") -> list[Effect]:
         return self.machine.handle(NodeGone(node, how), self.now)
@@ -48,7 +59,7 @@ class Job:
         """Time passes, for nodes that beat; deadlines before ``now`` are not due."""
         self.now = now
         for node in sorted({self.node(rank) for rank in self.machine.members}):
-            self.say(msg.Beat(now), node)
+            self.say(msg.GuardBeat(now), node)
         return self.machine.handle(TimePassed(), now)
 
     def silently_at(self, now: float) -> list[Effect]:
@@ -57,12 +68,12 @@ class Job:
 
     def begin(self) -> Job:
         for rank in range(self.world):
-            self.say(msg.Hello(rank, self.world))
+            self.say(msg.JoinCall(rank, self.world))
         assert self.machine.epoch == 0
         return self
 
     def fault(self, rank: int, text: str = "boom") -> list[Effect]:
-        return self.say(msg.Fault(self.machine.epoch, rank, EXCEPTION, text))
+        return self.say(msg.FaultReported(self.machine.epoch, rank, EXCEPTION, text))
 
     def ready(self, *ranks: int, epoch: int | None = None) -> list[Effect]:
         """All in one message; they are numbered as they were born."""
@@ -70,82 +81,81 @@ class Job:
         numbers = {rank: msg.Numbering(at, rank, self.world) for rank in ranks}
         base = msg.Numbering(-1, 0, self.world)
         standings = tuple(msg.Standing(rank, numbers[rank], base) for rank in ranks)
-        return self.say(msg.Ready(at, standings))
+        return self.say(msg.RanksReady(at, standings))
 
 
-def cause(rank: int, kind: msg.Kind = EXCEPTION, text: str = "boom") -> msg.Cause:
-    return msg.Cause(rank, kind, text)
+def cause(rank: int, kind: FaultKind = EXCEPTION, text: str = "boom") -> Cause:
+    return Cause(rank, kind, text)
 
 
 def failed(effects: list[Effect]) -> str:
     """Why the call has ended for all."""
     (effect,) = effects[-1:]
-    assert isinstance(effect, TellAll)
-    assert isinstance(effect.message, msg.Exit)
-    assert not effect.message.finished
-    return effect.message.text
+    assert isinstance(effect, msg.Exit)
+    assert not effect.finished
+    return effect.text
 
 
 # ------------------------------------------------------------------ the beginning
 def test_the_first_epoch_begins_when_the_last_rank_has_come() -> None:
     job = Job()
-    assert [job.say(msg.Hello(rank, 4)) for rank in (3, 0, 2)] == [[], [], []]
-    assert job.machine.phase is Phase.FORMING
-    assert job.say(msg.Hello(1, 4)) == [TellAll(msg.Commit(0, -1, (), ()))]
-    assert job.machine.phase is Phase.RUNNING
+    assert [job.say(msg.JoinCall(rank, 4)) for rank in (3, 0, 2)] == [[], [], []]
+    assert job.machine.phase is CallPhase.FORMING
+    assert job.say(msg.JoinCall(1, 4)) == [msg.Commit(0, -1, (), ())]
+    assert job.machine.phase is CallPhase.RUNNING
 
 
 @pytest.mark.parametrize(
     ("hello", "why"),
     [
-        (msg.Hello(0, 4), "two processes with RANK 0"),
-        (msg.Hello(1, 8), "WORLD_SIZE 8, others have 4"),
-        (msg.Hello(4, 4), "RANK 4 is outside of WORLD_SIZE 4"),
-        (msg.Hello(-1, 4), "RANK -1 is outside"),
+        (msg.JoinCall(0, 4), "two processes with RANK 0"),
+        (msg.JoinCall(1, 8), "WORLD_SIZE 8, others have 4"),
+        (msg.JoinCall(4, 4), "RANK 4 is outside of WORLD_SIZE 4"),
+        (msg.JoinCall(-1, 4), "RANK -1 is outside"),
     ],
 )
 def test_who_does_not_belong_is_refused_and_nobody_else_is_concerned(
-    hello: msg.Hello, why: str
+    hello: msg.JoinCall, why: str
 ) -> None:
     job = Job()
-    job.say(msg.Hello(0, 4))
+    job.say(msg.JoinCall(0, 4))
     (told,) = job.say(hello, "z")
     assert isinstance(told, Tell)
-    assert (told.node, type(told.message)) == ("z", msg.Refused)
+    assert (told.node, type(told.message)) == ("z", msg.RankRefused)
     assert why in told.message.text
     assert job.machine.members == {0}
-    assert job.machine.phase is Phase.FORMING
+    assert job.machine.phase is CallPhase.FORMING
 
 
 def test_who_comes_to_a_call_that_runs_is_refused_with_the_iteration() -> None:
     job = Job().begin()
-    (told,) = job.say(msg.Hello(0, 4), "z")
+    (told,) = job.say(msg.JoinCall(0, 4), "z")
     assert isinstance(told, Tell)
     assert "all 4 ranks had already begun (iteration 0)" in told.message.text
 
 
 def test_who_comes_to_a_call_that_is_over_hears_why_it_is() -> None:
     job = Job()
-    job.say(msg.Hello(0, 4))
+    job.say(msg.JoinCall(0, 4))
     job.at(BARRIER_S)
-    (told,) = job.say(msg.Hello(1, 4))
+    (told,) = job.say(msg.JoinCall(1, 4))
     assert "3 of 4 ranks did not come" in told.message.text
 
     job = Job(1).begin()
     job.say(msg.Done(0, 0, active=True))
-    (told,) = job.say(msg.Hello(0, 1), "z")
+    (told,) = job.say(msg.JoinCall(0, 1), "z")
     assert "over: all ranks have completed" in told.message.text
 
 
 def test_what_is_said_of_a_refused_process_is_not_about_the_member_with_its_number() -> None:
     """It may end before its guard hears that it was refused."""
     job = Job().begin()
-    job.say(msg.Hello(3, 4), "z")
+    job.say(msg.JoinCall(3, 4), "z")
     for message in (
         msg.Dead(3, DIED, "exit code 1"),
-        msg.Leave(0, 3, fault=True, text="SystemExit"),
-        msg.Leave(0, 3, fault=False),
-        msg.Fault(0, 3, EXCEPTION),
+        msg.RankLeaves(0, 3, fault=True, text="SystemExit"),
+        msg.RankLeaves(0, 3, fault=False),
+        msg.FaultReported(0, 3, EXCEPTION),
         msg.Done(0, 3, active=True),
     ):
         assert job.say(message, "z") == []
@@ -154,21 +164,23 @@ def test_what_is_said_of_a_refused_process_is_not_about_the_member_with_its_numb
     job.fault(0)
     job.ready(0, 1)
     standing = msg.Standing(3, msg.Numbering(0, 3, 4), msg.Numbering(-1, 3, 4))
-    assert job.say(msg.Ready(0, (standing,)), "z") == []
-    assert job.machine.phase is Phase.ABORTING
+    assert job.say(msg.RanksReady(0, (standing,)), "z") == []
+    assert job.machine.phase is CallPhase.ABORTING
 
 
 @pytest.mark.parametrize(
     "lost",
     [
-        Heard("a", msg.Dead(1, DIED, "signal 9")),
-        Heard("a", msg.Leave(-1, 1, fault=True, text="signal 9")),
+        NodeMessage("a", msg.Dead(1, DIED, "signal 9")),
+        NodeMessage("a", msg.RankLeaves(-1, 1, fault=True, text="signal 9")),
         NodeGone("a", "signal 9"),
     ],
 )
-def test_a_rank_that_is_lost_before_all_have_come_ends_the_call(lost: Heard | NodeGone) -> None:
+def test_a_rank_that_is_lost_before_all_have_come_ends_the_call(
+    lost: NodeMessage | NodeGone,
+) -> None:
     job = Job()
-    job.say(msg.Hello(1, 4))
+    job.say(msg.JoinCall(1, 4))
     why = failed(job.machine.handle(lost, 1.0))
     assert why.startswith("rank 1 was lost before all 4 ranks had come")
     assert why.endswith("signal 9")
@@ -177,9 +189,9 @@ def test_a_rank_that_is_lost_before_all_have_come_ends_the_call(lost: Heard | No
 def test_ranks_that_do_not_come_end_the_call_at_the_barrier_timeout_of_the_first() -> None:
     job = Job()
     job.now = 5.0
-    job.say(msg.Hello(1, 4))
+    job.say(msg.JoinCall(1, 4))
     job.now = 50.0
-    job.say(msg.Hello(3, 4))
+    job.say(msg.JoinCall(3, 4))
     assert job.at(5.0 + BARRIER_S - 0.1) == []
     assert "2 of 4 ranks did not come within barrier_timeout of 100 s: ranks 0, 2" in failed(
         job.at(5.0 + BARRIER_S)
@@ -189,9 +201,9 @@ def test_ranks_that_do_not_come_end_the_call_at_the_barrier_timeout_of_the_first
 
 def test_many_missing_ranks_are_counted_and_some_are_named() -> None:
     job = Job(1000)
-    job.say(msg.Hello(999, 1000), "a")
+    job.say(msg.JoinCall(999, 1000), "a")
     job.now = BARRIER_S
-    job.say(msg.Beat(0.0), "a")
+    job.say(msg.GuardBeat(0.0), "a")
     why = failed(job.machine.handle(TimePassed(), BARRIER_S))
     assert "999 of 1000" in why
     assert "ranks 0, 1, 2" in why
@@ -200,12 +212,12 @@ def test_many_missing_ranks_are_counted_and_some_are_named() -> None:
 
 def test_a_silent_node_ends_a_call_that_forms_once() -> None:
     """Also where the time for all to come is over in the same moment."""
-    job = Job(4, Patience(SILENCE_S, COMPLETION_S, 0.0, SILENCE_S))
-    job.say(msg.Hello(0, 4))
+    job = Job(4, msg.CoordinatorTimeouts(SILENCE_S, COMPLETION_S, 0.0, SILENCE_S))
+    job.say(msg.JoinCall(0, 4))
     job.now = 20.0
-    job.say(msg.Hello(2, 4))
+    job.say(msg.JoinCall(2, 4))
     effects = job.silently_at(SILENCE_S)
-    assert [type(e) for e in effects] == [TellAll, HangUp]
+    assert [type(e) for e in effects] == [msg.Exit, HangUp]
     assert "silent for 30.0 s" in failed(effects[:1])
 
 
@@ -214,8 +226,8 @@ def test_the_call_is_over_when_every_member_is_done() -> None:
     job = Job().begin()
     for rank in (2, 0, 3):
         assert job.say(msg.Done(0, rank, active=True)) == []
-    assert job.say(msg.Done(0, 1, active=True)) == [TellAll(msg.Exit(finished=True))]
-    assert job.machine.phase is Phase.OVER
+    assert job.say(msg.Done(0, 1, active=True)) == [msg.Exit(finished=True)]
+    assert job.machine.phase is CallPhase.OVER
     assert job.machine.next_deadline() is None
 
 
@@ -226,7 +238,7 @@ def test_a_rank_is_done_once_and_in_this_epoch() -> None:
     assert job.say(msg.Done(1, 1, active=True)) == [], "of another epoch"
     assert job.say(msg.Done(-1, 1, active=True)) == []
     assert job.say(msg.Done(0, 7, active=True), "a") == [], "of nobody"
-    assert job.say(msg.Done(0, 1, active=True)) == [TellAll(msg.Exit(finished=True))]
+    assert job.say(msg.Done(0, 1, active=True)) == [msg.Exit(finished=True)]
 
 
 def test_nothing_is_done_while_an_epoch_is_left() -> None:
@@ -234,7 +246,7 @@ def test_nothing_is_done_while_an_epoch_is_left() -> None:
     job.fault(0)
     assert job.say(msg.Done(0, 0, active=True)) + job.say(msg.Done(0, 1, active=True)) == []
     assert job.ready(0) == []
-    assert job.machine.phase is Phase.ABORTING
+    assert job.machine.phase is CallPhase.ABORTING
 
 
 def test_nothing_happens_after_the_end() -> None:
@@ -242,11 +254,11 @@ def test_nothing_happens_after_the_end() -> None:
     job.say(msg.Done(0, 0, active=True))
     job.say(msg.Done(0, 1, active=True))
     for message in (
-        msg.Fault(0, 0, EXCEPTION),
+        msg.FaultReported(0, 0, EXCEPTION),
         msg.Dead(0, DIED),
-        msg.Leave(0, 1, fault=True),
+        msg.RankLeaves(0, 1, fault=True),
         msg.Done(0, 0, active=True),
-        msg.Bye(0),
+        msg.RankReturned(0),
     ):
         assert job.say(message) == []
     assert job.ready(0, 1) == []
@@ -257,22 +269,22 @@ def test_nothing_happens_after_the_end() -> None:
 def test_a_rank_that_leaves_without_a_fault_before_all_have_come_is_waited_for() -> None:
     """As one that did not come: the time for that ends the call."""
     job = Job(2)
-    job.say(msg.Hello(0, 2))
-    assert job.say(msg.Leave(-1, 0, fault=False)) == []
-    assert job.say(msg.Hello(1, 2)) == []
+    job.say(msg.JoinCall(0, 2))
+    assert job.say(msg.RankLeaves(-1, 0, fault=False)) == []
+    assert job.say(msg.JoinCall(1, 2)) == []
     assert "1 of 2 ranks did not come" in failed(job.at(BARRIER_S))
 
 
 def test_a_beat_comes_back_with_its_own_time_in_every_phase() -> None:
     job = Job(2)
-    assert job.say(msg.Beat(1.5), "a") == [Tell("a", msg.Echo(1.5))]
+    assert job.say(msg.GuardBeat(1.5), "a") == [Tell("a", msg.Echo(1.5))]
     job.begin()
     job.fault(0)
-    assert job.say(msg.Beat(2.5), "a") == [Tell("a", msg.Echo(2.5))]
+    assert job.say(msg.GuardBeat(2.5), "a") == [Tell("a", msg.Echo(2.5))]
     job.ready(0, 1)
     job.say(msg.Done(1, 0, active=True))
     job.say(msg.Done(1, 1, active=True))
-    assert job.say(msg.Beat(3.5), "a") == [Tell("a", msg.Echo(3.5))]
+    assert job.say(msg.GuardBeat(3.5), "a") == [Tell("a", msg.Echo(3.5))]
 
 
 def test_completion_has_a_deadline_from_the_first_rank_that_completed() -> None:
@@ -283,9 +295,8 @@ def test_completion_has_a_deadline_from_the_first_rank_that_completed() -> None:
     job.say(msg.Done(0, 2, active=True))
     assert job.at(10.0 + COMPLETION_S - 0.1) == []
     (told,) = job.at(10.0 + COMPLETION_S)
-    assert isinstance(told, TellAll)
-    assert isinstance(told.message, msg.Abort)
-    (why,) = told.message.causes
+    assert isinstance(told, msg.AbortEpoch)
+    (why,) = told.causes
     assert (why.rank, why.kind) == (1, EXCEPTION)
     assert why.text.startswith("ranks 1, 3 not done 40 s (completion_timeout)")
 
@@ -294,7 +305,7 @@ def test_a_rank_that_had_nothing_to_do_does_not_start_the_completion_timeout() -
     job = Job(2).begin()
     job.say(msg.Done(0, 1, active=False))
     assert job.at(1000.0) == []
-    assert job.say(msg.Done(0, 0, active=True)) == [TellAll(msg.Exit(finished=True))]
+    assert job.say(msg.Done(0, 0, active=True)) == [msg.Exit(finished=True)]
 
 
 def test_the_completion_timeout_of_an_epoch_that_was_left_is_forgotten() -> None:
@@ -303,7 +314,7 @@ def test_the_completion_timeout_of_an_epoch_that_was_left_is_forgotten() -> None
     job.fault(1)
     job.ready(0, 1)
     assert job.at(COMPLETION_S) == []
-    assert job.machine.phase is Phase.RUNNING
+    assert job.machine.phase is CallPhase.RUNNING
     job.say(msg.Done(1, 0, active=True))
     assert job.at(2 * COMPLETION_S - 0.1) == [], "counted anew"
     assert len(job.at(2 * COMPLETION_S)) == 1
@@ -312,32 +323,34 @@ def test_the_completion_timeout_of_an_epoch_that_was_left_is_forgotten() -> None
 # ------------------------------------------------------------------ a fault, and back
 def test_a_fault_aborts_once_and_the_next_epoch_begins_when_all_are_ready() -> None:
     job = Job().begin()
-    assert job.fault(1) == [TellAll(msg.Abort(0, (cause(1),)))]
+    assert job.fault(1) == [msg.AbortEpoch(0, (cause(1),))]
     assert job.ready(0, 1) == []
-    assert job.ready(2, 3) == [TellAll(msg.Commit(1, 0, (), (cause(1),)))]
-    assert job.fault(1, "again") == [TellAll(msg.Abort(1, (cause(1, text="again"),)))], (
-        "causes are new"
-    )
+    assert job.ready(2, 3) == [msg.Commit(1, 0, (), (cause(1),))]
+    assert job.fault(1, "again") == [msg.AbortEpoch(1, (cause(1, text="again"),))], "causes are new"
 
 
 @pytest.mark.parametrize(
     ("message", "why", "ranks_left"),
     [
         (
-            msg.Fault(0, 1, msg.Kind.SOFT_TIMEOUT, "t"),
-            cause(1, msg.Kind.SOFT_TIMEOUT, "t"),
+            msg.FaultReported(0, 1, FaultKind.SOFT_TIMEOUT, "t"),
+            cause(1, FaultKind.SOFT_TIMEOUT, "t"),
             {0, 1, 2, 3},
         ),
-        (msg.Leave(0, 1, fault=True, text="t"), cause(1, LEFT, "t"), {0, 2, 3}),
+        (msg.RankLeaves(0, 1, fault=True, text="t"), cause(1, LEFT, "t"), {0, 2, 3}),
         (msg.Dead(1, DIED, "t"), cause(1, DIED, "t"), {0, 2, 3}),
-        (msg.Dead(1, msg.Kind.HARD_TIMEOUT, "t"), cause(1, msg.Kind.HARD_TIMEOUT, "t"), {0, 2, 3}),
+        (
+            msg.Dead(1, FaultKind.HARD_TIMEOUT, "t"),
+            cause(1, FaultKind.HARD_TIMEOUT, "t"),
+            {0, 2, 3},
+        ),
     ],
 )
 def test_each_kind_of_fault_interrupts_all_and_keeps_who_can_be_kept(
-    message: msg.Up, why: msg.Cause, ranks_left: set[int]
+    message: msg.Up, why: Cause, ranks_left: set[int]
 ) -> None:
     job = Job().begin()
-    assert job.say(message) == [TellAll(msg.Abort(0, (why,)))]
+    assert job.say(message) == [msg.AbortEpoch(0, (why,))]
     assert job.machine.members == ranks_left
 
 
@@ -346,7 +359,7 @@ def test_two_faults_at_once_are_one_restart_with_both_causes() -> None:
     job.fault(1)
     assert job.fault(3, "too") == []
     job.ready(0, 1)
-    assert job.ready(2, 3) == [TellAll(msg.Commit(1, 0, (), (cause(1), cause(3, text="too"))))]
+    assert job.ready(2, 3) == [msg.Commit(1, 0, (), (cause(1), cause(3, text="too")))]
 
 
 def test_a_death_comes_first_among_the_causes_though_its_echoes_were_told_before() -> None:
@@ -356,8 +369,7 @@ def test_a_death_comes_first_among_the_causes_though_its_echoes_were_told_before
     job.say(msg.Dead(2, DIED, "signal 9"))
     job.ready(0, 1)
     (told,) = job.ready(3)
-    assert isinstance(told, TellAll)
-    assert told.message.causes == (cause(2, DIED, "signal 9"), cause(1, text=echo))
+    assert told.causes == (cause(2, DIED, "signal 9"), cause(1, text=echo))
 
 
 def test_a_rank_that_held_up_the_restart_comes_after_what_the_restart_began_with() -> None:
@@ -365,11 +377,10 @@ def test_a_rank_that_held_up_the_restart_comes_after_what_the_restart_began_with
     job = Job().begin()
     job.fault(1, "ValueError: bad batch")
     job.now += 90.0
-    job.say(msg.Dead(2, msg.Kind.HARD_TIMEOUT, "no progress"))
+    job.say(msg.Dead(2, FaultKind.HARD_TIMEOUT, "no progress"))
     job.ready(0, 1)
     (told,) = job.ready(3)
-    assert isinstance(told, TellAll)
-    assert [each.rank for each in told.message.causes] == [1, 2]
+    assert [each.rank for each in told.causes] == [1, 2]
 
 
 def test_causes_have_an_end() -> None:
@@ -377,7 +388,7 @@ def test_causes_have_an_end() -> None:
     for _ in range(MAX_CAUSES + 10):
         job.fault(0)
     (told,) = job.ready(0, 1)
-    assert len(told.message.causes) == MAX_CAUSES
+    assert len(told.causes) == MAX_CAUSES
 
 
 @pytest.mark.parametrize("epoch", [-1, 0, 2])
@@ -386,16 +397,16 @@ def test_a_fault_of_another_epoch_says_nothing_about_this_one(epoch: int) -> Non
     job.fault(0)
     job.ready(0, 1)
     assert job.machine.epoch == 1
-    assert job.say(msg.Fault(epoch, 0, EXCEPTION, "late")) == []
-    assert job.machine.phase is Phase.RUNNING
+    assert job.say(msg.FaultReported(epoch, 0, EXCEPTION, "late")) == []
+    assert job.machine.phase is CallPhase.RUNNING
 
 
 def test_a_fault_of_nobody_is_ignored() -> None:
     job = Job(2).begin()
-    assert job.say(msg.Fault(0, 9, EXCEPTION), "a") == []
+    assert job.say(msg.FaultReported(0, 9, EXCEPTION), "a") == []
     assert job.say(msg.Dead(9, DIED), "a") == []
-    assert job.say(msg.Leave(0, 9, fault=True), "a") == []
-    assert job.machine.phase is Phase.RUNNING
+    assert job.say(msg.RankLeaves(0, 9, fault=True), "a") == []
+    assert job.machine.phase is CallPhase.RUNNING
 
 
 def test_ready_counts_each_rank_once_and_of_this_epoch_alone() -> None:
@@ -406,7 +417,7 @@ def test_ready_counts_each_rank_once_and_of_this_epoch_alone() -> None:
     assert job.ready(0) == []
     assert job.ready(0) == [], "said twice"
     assert job.ready(1, epoch=-1) == [], "of another epoch"
-    assert job.ready(1) == [TellAll(msg.Commit(1, 0, (), (cause(0),)))]
+    assert job.ready(1) == [msg.Commit(1, 0, (), (cause(0),))]
     assert job.ready(1, epoch=0) == [], "late"
 
 
@@ -428,7 +439,7 @@ def test_a_rank_that_dies_while_all_come_back_is_not_waited_for(is_ready: bool) 
     if is_ready:
         job.ready(3)
     assert job.say(msg.Dead(3, DIED, "d")) == []
-    assert job.ready(2) == [TellAll(msg.Commit(1, 0, (3,), (cause(0), cause(3, DIED, "d"))))]
+    assert job.ready(2) == [msg.Commit(1, 0, (3,), (cause(0), cause(3, DIED, "d")))]
     assert job.machine.members == {0, 1, 2}
 
 
@@ -437,7 +448,7 @@ def test_the_death_of_the_last_one_that_was_waited_for_begins_the_next_epoch() -
     job.fault(0)
     job.ready(0)
     assert job.say(msg.Dead(1, DIED, "d")) == [
-        TellAll(msg.Commit(1, 0, (1,), (cause(0), cause(1, DIED, "d"))))
+        msg.Commit(1, 0, (1,), (cause(0), cause(1, DIED, "d")))
     ]
 
 
@@ -445,9 +456,9 @@ def test_a_rank_that_dies_after_it_was_done_interrupts_all() -> None:
     """Its result is not theirs: all complete together, or none."""
     job = Job().begin()
     job.say(msg.Done(0, 3, active=True))
-    assert job.say(msg.Dead(3, DIED, "d")) == [TellAll(msg.Abort(0, (cause(3, DIED, "d"),)))]
+    assert job.say(msg.Dead(3, DIED, "d")) == [msg.AbortEpoch(0, (cause(3, DIED, "d"),))]
     job.ready(0, 1)
-    assert job.ready(2) == [TellAll(msg.Commit(1, 0, (3,), (cause(3, DIED, "d"),)))]
+    assert job.ready(2) == [msg.Commit(1, 0, (3,), (cause(3, DIED, "d"),))]
 
 
 def test_a_rank_that_was_done_has_to_be_done_again_in_the_next_epoch() -> None:
@@ -456,22 +467,22 @@ def test_a_rank_that_was_done_has_to_be_done_again_in_the_next_epoch() -> None:
     job.fault(1)
     job.ready(0, 1)
     assert job.say(msg.Done(1, 1, active=True)) == []
-    assert job.say(msg.Done(1, 0, active=True)) == [TellAll(msg.Exit(finished=True))]
+    assert job.say(msg.Done(1, 0, active=True)) == [msg.Exit(finished=True)]
 
 
 def test_a_rank_that_the_assignment_left_out_interrupts_nobody() -> None:
     job = Job(3).begin()
-    assert job.say(msg.Leave(0, 2, fault=False)) == []
-    assert job.machine.phase is Phase.RUNNING
+    assert job.say(msg.RankLeaves(0, 2, fault=False)) == []
+    assert job.machine.phase is CallPhase.RUNNING
     job.say(msg.Done(0, 0, active=True))
-    assert job.say(msg.Done(0, 1, active=True)) == [TellAll(msg.Exit(finished=True))]
+    assert job.say(msg.Done(0, 1, active=True)) == [msg.Exit(finished=True)]
 
 
 def test_the_leaving_of_the_last_one_that_was_not_done_ends_the_call() -> None:
     job = Job(3).begin()
     job.say(msg.Done(0, 0, active=True))
     job.say(msg.Done(0, 1, active=True))
-    assert job.say(msg.Leave(0, 2, fault=False)) == [TellAll(msg.Exit(finished=True))]
+    assert job.say(msg.RankLeaves(0, 2, fault=False)) == [msg.Exit(finished=True)]
 
 
 def test_when_no_rank_is_left_the_call_has_failed() -> None:
@@ -479,8 +490,8 @@ def test_when_no_rank_is_left_the_call_has_failed() -> None:
     job.say(msg.Dead(0, DIED))
     assert failed(job.say(msg.Dead(1, DIED))) == "no rank is left"
     job = Job(2).begin()
-    job.say(msg.Leave(0, 0, fault=False))
-    assert failed(job.say(msg.Leave(0, 1, fault=False))) == "no rank is left"
+    job.say(msg.RankLeaves(0, 0, fault=False))
+    assert failed(job.say(msg.RankLeaves(0, 1, fault=False))) == "no rank is left"
 
 
 # ------------------------------------------------------------------ nodes
@@ -488,10 +499,10 @@ def test_a_lost_node_takes_its_ranks_and_each_is_a_cause() -> None:
     job = Job().begin()
     (told,) = job.lose("b")[:1]
     text = "the guard of b is gone: closed"
-    assert told == TellAll(msg.Abort(0, (cause(2, msg.Kind.UNRESPONSIVE, text),)))
+    assert told == msg.AbortEpoch(0, (cause(2, FaultKind.UNRESPONSIVE, text),))
     (told,) = job.ready(0, 1)
-    gone = tuple(cause(rank, msg.Kind.UNRESPONSIVE, text) for rank in (2, 3))
-    assert told == TellAll(msg.Commit(1, 0, (2, 3), gone))
+    gone = tuple(cause(rank, FaultKind.UNRESPONSIVE, text) for rank in (2, 3))
+    assert told == msg.Commit(1, 0, (2, 3), gone)
 
 
 def test_a_lost_node_is_lost_once_and_is_not_heard_any_more() -> None:
@@ -499,8 +510,8 @@ def test_a_lost_node_is_lost_once_and_is_not_heard_any_more() -> None:
     job.lose("b")
     assert job.lose("b") == []
     assert job.ready(2, 3) == []
-    assert job.say(msg.Beat(1.0), "b") == []
-    assert job.say(msg.Hello(2, 4), "b") == []
+    assert job.say(msg.GuardBeat(1.0), "b") == []
+    assert job.say(msg.JoinCall(2, 4), "b") == []
     assert job.lose("never seen") == []
     assert job.machine.members == {0, 1}
 
@@ -508,7 +519,7 @@ def test_a_lost_node_is_lost_once_and_is_not_heard_any_more() -> None:
 def test_a_node_is_given_up_when_it_was_silent_for_so_long_and_not_before() -> None:
     job = Job().begin()
     job.now = 10.0
-    job.say(msg.Beat(10.0), "a")
+    job.say(msg.GuardBeat(10.0), "a")
     assert job.machine.next_deadline() == SILENCE_S
     assert job.silently_at(SILENCE_S - 0.1) == []
     effects = job.silently_at(SILENCE_S)
@@ -518,12 +529,14 @@ def test_a_node_is_given_up_when_it_was_silent_for_so_long_and_not_before() -> N
     assert job.machine.next_deadline() == min(10.0 + SILENCE_S, SILENCE_S + BARRIER_S)
 
 
-@pytest.mark.parametrize("message", [msg.Beat(0.0), msg.Bye(3), msg.Fault(-1, 3, EXCEPTION)])
+@pytest.mark.parametrize(
+    "message", [msg.GuardBeat(0.0), msg.RankReturned(3), msg.FaultReported(-1, 3, EXCEPTION)]
+)
 def test_every_message_is_a_sign_of_life(message: msg.Up) -> None:
     job = Job().begin()
     job.now = 20.0
     job.say(message, "b")
-    job.say(msg.Beat(20.0), "a")
+    job.say(msg.GuardBeat(20.0), "a")
     assert job.silently_at(SILENCE_S) == []
     assert job.machine.next_deadline() == 20.0 + SILENCE_S
 
@@ -534,20 +547,19 @@ def test_silence_while_all_come_back_is_a_loss_too() -> None:
     job.now = 20.0
     job.ready(0, 1)
     (told, hang_up) = job.silently_at(SILENCE_S)
-    assert isinstance(told, TellAll)
-    assert isinstance(told.message, msg.Commit)
-    assert told.message.terminated == (2, 3)
+    assert isinstance(told, msg.Commit)
+    assert told.terminated == (2, 3)
     assert hang_up == HangUp("b")
 
 
 def test_how_long_a_node_was_silent_is_said() -> None:
     job = Job().begin()
     job.now = 12.0
-    job.say(msg.Beat(12.0), "b")
+    job.say(msg.GuardBeat(12.0), "b")
     job.now = 20.0
-    job.say(msg.Beat(20.0), "a")
+    job.say(msg.GuardBeat(20.0), "a")
     (told, _) = job.silently_at(12.0 + SILENCE_S)
-    assert told.message.causes[0].text == "the guard of b is gone: silent for 30.0 s"
+    assert told.causes[0].text == "the guard of b is gone: silent for 30.0 s"
 
 
 # ------------------------------------------------------------------ waiting
@@ -561,18 +573,17 @@ def test_those_not_back_are_killed_after_each_barrier_timeout() -> None:
     for round_ in (1, 2):
         assert job.at(7.0 + round_ * BARRIER_S - 0.1) == []
         (told,) = job.at(7.0 + round_ * BARRIER_S)
-        assert isinstance(told, TellAll)
-        assert isinstance(told.message, msg.Kill)
-        assert (told.message.epoch, told.message.ranks) == (0, (2, 3))
-        assert "not back 100 s (barrier_timeout) after iteration 0" in told.message.text
-    job.say(msg.Dead(2, msg.Kind.HARD_TIMEOUT))
-    (told,) = job.say(msg.Dead(3, msg.Kind.HARD_TIMEOUT))
-    assert isinstance(told.message, msg.Commit)
+        assert isinstance(told, msg.KillLateRanks)
+        assert (told.epoch, told.ranks) == (0, (2, 3))
+        assert "not back 100 s (barrier_timeout) after iteration 0" in told.text
+    job.say(msg.Dead(2, FaultKind.HARD_TIMEOUT))
+    (told,) = job.say(msg.Dead(3, FaultKind.HARD_TIMEOUT))
+    assert isinstance(told, msg.Commit)
     assert job.at(job.now + BARRIER_S) == [HangUp("b")], "it had no ranks, and nobody else is late"
 
 
 def test_last_call_wait_is_a_least_time_from_the_first_fault() -> None:
-    job = Job(2, Patience(BARRIER_S, COMPLETION_S, 5.0, SILENCE_S)).begin()
+    job = Job(2, msg.CoordinatorTimeouts(BARRIER_S, COMPLETION_S, 5.0, SILENCE_S)).begin()
     job.at(1.0)
     job.fault(0)
     job.at(3.0)
@@ -581,11 +592,11 @@ def test_last_call_wait_is_a_least_time_from_the_first_fault() -> None:
     assert job.machine.next_deadline() == 6.0
     assert job.at(5.9) == []
     (told,) = job.at(6.0)
-    assert isinstance(told.message, msg.Commit)
+    assert isinstance(told, msg.Commit)
 
 
 def test_a_last_call_wait_longer_than_the_barrier_kills_nobody() -> None:
-    job = Job(2, Patience(10.0, COMPLETION_S, 25.0, 1000.0)).begin()
+    job = Job(2, msg.CoordinatorTimeouts(10.0, COMPLETION_S, 25.0, 1000.0)).begin()
     job.fault(0)
     job.ready(0, 1)
     assert [job.at(10.0), job.at(20.0)] == [[], []]
@@ -594,7 +605,7 @@ def test_a_last_call_wait_longer_than_the_barrier_kills_nobody() -> None:
 
 # ------------------------------------------------------------------ faults at the start
 def fail_at_start(job: Job, rank: int = 1, text: str = "no route") -> list[Effect]:
-    return job.say(msg.Fault(job.machine.epoch, rank, EXCEPTION, text, at_start=True))
+    return job.say(msg.FaultReported(job.machine.epoch, rank, EXCEPTION, text, at_start=True))
 
 
 def restart(job: Job) -> float:
@@ -613,7 +624,7 @@ def restart(job: Job) -> float:
 
 def test_faults_at_the_start_wait_longer_each_time_and_then_end_the_call() -> None:
     """12 restarts by default, which take two minutes; 2,392 in 20 s have been seen."""
-    job = Job(2, Patience(BARRIER_S, COMPLETION_S, 0.0, SILENCE_S)).begin()
+    job = Job(2, msg.CoordinatorTimeouts(BARRIER_S, COMPLETION_S, 0.0, SILENCE_S)).begin()
     waits = []
     for _ in range(12):
         fail_at_start(job)
@@ -625,20 +636,20 @@ def test_faults_at_the_start_wait_longer_each_time_and_then_end_the_call() -> No
     assert "13 iterations in a row" in why
     assert "max_start_faults=12" in why
     assert "EXCEPTION of rank 1: no route" in why
-    assert job.machine.phase is Phase.OVER
+    assert job.machine.phase is CallPhase.OVER
 
 
 @pytest.mark.parametrize("fails", ["in the function", "by a death"])
 def test_a_fault_of_another_kind_ends_the_row(fails: str) -> None:
     """The function ran: what it does is the user's business, as often as it likes."""
-    job = Job(4, Patience(BARRIER_S, COMPLETION_S, 0.0, SILENCE_S, max_start_faults=2)).begin()
+    job = Job(4, giving_up_after(2)).begin()
     for _ in range(2):
         fail_at_start(job, rank=0)
         restart(job)
     if fails == "in the function":
         job.fault(0)
     else:
-        job.say(msg.Dead(3, msg.Kind.TERMINATED, "killed"))
+        job.say(msg.Dead(3, FaultKind.TERMINATED, "killed"))
     assert restart(job) == 0
     fail_at_start(job, rank=0)
     assert restart(job) == 0
@@ -646,14 +657,14 @@ def test_a_fault_of_another_kind_ends_the_row(fails: str) -> None:
 
 def test_a_fault_at_the_start_beside_another_does_not_count() -> None:
     """The first fault explains; the others may be its echoes."""
-    job = Job(2, Patience(BARRIER_S, COMPLETION_S, 0.0, SILENCE_S, max_start_faults=0)).begin()
+    job = Job(2, giving_up_after(0)).begin()
     job.fault(0)
     fail_at_start(job)
     assert restart(job) == 0
 
 
 def test_without_a_limit_on_faults_at_the_start_there_is_no_wait_either() -> None:
-    job = Job(2, Patience(BARRIER_S, COMPLETION_S, 0.0, SILENCE_S, max_start_faults=None)).begin()
+    job = Job(2, giving_up_after(None)).begin()
     for _ in range(50):
         fail_at_start(job)
         assert restart(job) == 0
@@ -666,12 +677,12 @@ def test_all_are_told_how_often_the_start_has_failed() -> None:
     fail_at_start(job)
     job.ready(0, 1)
     (told,) = job.at(job.now + 0.1)
-    assert isinstance(told.message, msg.Commit)
-    assert told.message.start_faults == 2
+    assert isinstance(told, msg.Commit)
+    assert told.start_faults == 2
 
 
 def test_before_anybody_came_there_is_no_deadline() -> None:
-    machine = Coordinator(PATIENCE)
+    machine = Coordinator(TIMEOUTS)
     assert machine.next_deadline() is None
     assert machine.handle(TimePassed(), 1e9) == []
 
@@ -702,7 +713,7 @@ def standing(rank: int, assigned: tuple[int, int, int], base: tuple[int, int, in
 def committed(job: Job, *standings: msg.Standing) -> list[Effect]:
     effects: list[Effect] = []
     for one in standings:
-        effects = job.say(msg.Ready(job.machine.epoch, (one,)))
+        effects = job.say(msg.RanksReady(job.machine.epoch, (one,)))
     return effects
 
 
@@ -713,7 +724,7 @@ def test_the_places_that_nobody_holds_are_free_whoever_was_born_with_them() -> N
     committed(job, standing(1, (0, 1, 3), (-1, 1, 3)), standing(2, (0, 2, 3), (-1, 2, 3)))
     job.fault(1)
     told = committed(job, standing(1, (1, 0, 2), (0, 1, 3)), standing(2, (1, 1, 2), (0, 2, 3)))
-    assert told == [TellAll(msg.Commit(2, 1, (), (cause(1),)))]
+    assert told == [msg.Commit(2, 1, (), (cause(1),))]
 
 
 def test_where_some_had_no_assignment_yet_all_go_back_to_the_one_before() -> None:
@@ -722,7 +733,7 @@ def test_where_some_had_no_assignment_yet_all_go_back_to_the_one_before() -> Non
     committed(job, standing(1, (0, 1, 3), (-1, 1, 3)), standing(2, (0, 2, 3), (-1, 2, 3)))
     job.fault(1)
     told = committed(job, standing(1, (1, 0, 2), (0, 1, 3)), standing(2, (0, 2, 3), (0, 2, 3)))
-    assert told == [TellAll(msg.Commit(2, 0, (0,), (cause(1),)))]
+    assert told == [msg.Commit(2, 0, (0,), (cause(1),))]
 
 
 @pytest.mark.parametrize(

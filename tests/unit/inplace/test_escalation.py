@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.inplace.pure.escalation import MOST, Blocked, Hangs, is_looked_at, look_for_s
-from holdfast.inplace.pure.messages import Cause, Kind
+from holdfast.inplace.pure.job_calls import Cause, FaultKind
 
 SOFT_S = 60.0
 HUNG = Blocked(worked_s=1.0, silent_s=60.0, is_freed=False)
@@ -49,16 +49,16 @@ def test_the_reason_has_the_numbers() -> None:
 @pytest.mark.parametrize(
     ("kinds", "silent_s", "looked_at"),
     [
-        ([Kind.SOFT_TIMEOUT], 60.0, True),
-        ([Kind.SOFT_TIMEOUT], 30.0, True),
-        ([Kind.SOFT_TIMEOUT], 29.9, False),
-        ([Kind.EXCEPTION], 60.0, False),
-        ([Kind.EXCEPTION, Kind.SOFT_TIMEOUT], 60.0, True),
+        ([FaultKind.SOFT_TIMEOUT], 60.0, True),
+        ([FaultKind.SOFT_TIMEOUT], 30.0, True),
+        ([FaultKind.SOFT_TIMEOUT], 29.9, False),
+        ([FaultKind.EXCEPTION], 60.0, False),
+        ([FaultKind.EXCEPTION, FaultKind.SOFT_TIMEOUT], 60.0, True),
         ([], 60.0, False),
     ],
 )
 def test_a_rank_is_looked_at_that_stood_still_when_a_hang_ended_the_iteration(
-    kinds: list[Kind], silent_s: float, looked_at: bool
+    kinds: list[FaultKind], silent_s: float, looked_at: bool
 ) -> None:
     causes = tuple(Cause(1, kind) for kind in kinds)
     assert is_looked_at(causes, silent_s, SOFT_S) is looked_at

@@ -11,15 +11,19 @@ from typing import Any
 import pytest
 
 from holdfast.base.pure import codec
-from holdfast.evidence.pure.evidence import COMPUTING, INTERPRETER, STOPPED, WAITING
+from holdfast.evidence import proc_sample
+from holdfast.evidence.collector import Collector
+from holdfast.evidence.pure.evidence import COMPUTING, INTERPRETER, STOPPED, WAITING, RankDigest
 from holdfast.evidence.pure.hang_kind import kind_of
 from holdfast.evidence.pure.rank_digest import Sight
-from holdfast.inplace import guard_look
+from holdfast.evidence.sources import DumpedStacks, KeptSamples
+from holdfast.inplace import guard_main
 from holdfast.inplace.guard_main import GuardProcess
-from holdfast.inplace.pure import guard as machine
-from holdfast.inplace.pure.in_place import EndsHungRank
+from holdfast.inplace.pure.job_calls import EndsHungRank
 from holdfast.net import endpoint
 from holdfast.net.pure.frames import Decoder
+from holdfast.page.page import Page
+from holdfast.page.pure import page as layout
 
 STACKS = """Thread 0x1 (most recent call first):
   File "/x/holdfast/inprocess/session.py", line 3 in _watch
@@ -52,13 +56,12 @@ def test_how_it_hangs_follows_from_two_looks_and_who_had_the_interpreter_since(
 ) -> None:
     """The last two are at the same instant, when it is late and when it is ended at once."""
     looks = {3.0: (0, 0), 10.0: (0, 0), 15.0: (cpu_ns, switches), 15.001: (cpu_ns, switches)}
-    look = guard_look.GuardLook(42)
+    samples = KeptSamples(42)
     for at, (cpu, switched) in looks.items():
-        monkeypatch.setattr(guard_look, "monotonic", lambda at=at: at)
         seen = Sight(state, "futex_wait", cpu, switched)
-        monkeypatch.setattr(guard_look, "look_at", lambda _pid, seen=seen: seen)
-        look.look(ran_at)
-    digest = look.digest(7, STACKS, "")
+        monkeypatch.setattr(proc_sample, "look_at", lambda _pid, seen=seen: seen)
+        samples.sample(at, ran_at)
+    digest = digest_of(samples, STACKS)
     assert kind_of(digest) == expected
     assert (digest.rank, digest.pid, digest.place, digest.lacks) == (7, 42, "load data.py:4", "")
 
@@ -66,12 +69,26 @@ def test_how_it_hangs_follows_from_two_looks_and_who_had_the_interpreter_since(
 def test_a_rank_without_stacks_and_one_that_is_gone_show_what_there_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(guard_look, "look_at", lambda _pid: None)
-    look = guard_look.GuardLook(42)
-    look.look(1.0)
-    digest = look.digest(7, "", "no answer to signal 5")
+    monkeypatch.setattr(proc_sample, "look_at", lambda _pid: None)
+    samples = KeptSamples(42)
+    samples.sample(10.0, 1.0)
+    digest = digest_of(samples, "")
     assert (digest.state, digest.helper, digest.place) == ("", "", "")
-    assert digest.lacks == "no stacks: no answer to signal 5"
+    assert digest.lacks == "no stacks: there was no time"
+
+
+def digest_of(samples: KeptSamples, text: str) -> RankDigest:
+    """The guard's, of a rank with these stacks, before any signal."""
+    page = Page("", bytearray(layout.PAGE_BYTES))
+    page.words[layout.NUMBER] = 8.0
+    process: Any = SimpleNamespace(pid=42)
+    rank: Any = SimpleNamespace(page=page, process=process)
+    no_epoll: Any = None
+    stacks = DumpedStacks(process, 0, None, no_epoll, 1e9, samples=samples)
+    stacks.take(text)
+    digest = guard_main._digest(rank, Collector([samples, stacks], 0.0, 1e9))
+    assert digest is not None
+    return digest
 
 
 def test_what_is_told_of_a_rank_that_hangs_goes_through_one_that_does_not() -> None:
@@ -80,14 +97,14 @@ def test_what_is_told_of_a_rank_that_hangs_goes_through_one_that_does_not() -> N
 
     def rank(name: str, why: str) -> Any:
         channel = SimpleNamespace(gone=None, send=lambda _frame: told.append(name))
-        return SimpleNamespace(channel=channel, dump=None, log=None, why=why)
+        return SimpleNamespace(channel=channel, collector=None, log=None, why=why)
 
     with socket.socket() as listener:
         guard = GuardProcess(listener, "token")
         guard._ranks = {0: rank("hangs", "no progress"), 1: rank("trains", "")}
-        guard._tell_people("stacks")
+        guard._log("stacks")
         guard._ranks = {0: rank("hangs", "no progress")}
-        guard._tell_people("stacks")
+        guard._log("stacks")
     assert told == ["trains", "hangs"]
 
 
@@ -100,7 +117,7 @@ def test_each_launcher_on_a_host_is_told_of_a_rank_that_hangs(tmp_path: Path) ->
         each: Any = {n: SimpleNamespace(launcher=paths[n % 2]) for n in range(4)}
         guard._ranks = {**each, 4: SimpleNamespace(launcher=None)}
         ended = EndsHungRank(1, "for 9 s")
-        guard._carry_out(machine.TellLauncher(ended))
+        guard._carry_out(ended)
         for launcher in launchers:
             launcher.settimeout(30)
             with launcher.accept()[0] as called:

@@ -10,53 +10,54 @@ from holdfast.base.pure.kill_ladder import EVIDENCE_S, SIGCONT, SIGKILL, SIGTERM
 from holdfast.evidence.pure.evidence import RankDigest
 from holdfast.inplace.pure import messages as msg
 from holdfast.inplace.pure.guard import (
-    VICTIM_S,
     CoordinatorGone,
-    CoordinatorSaid,
     Effect,
-    EvidenceTaken,
     Guard,
-    Limits,
-    Look,
-    Looked,
-    Marks,
-    Quit,
-    RankCame,
-    RankGone,
-    RankSaid,
+    GuardQuits,
+    MarksRead,
+    RankEnded,
+    RankEvidenceTaken,
+    RankMessage,
+    ReadPage,
     Renew,
     Signal,
-    TakeEvidence,
-    TellCoordinator,
-    TellLauncher,
+    TakeRankEvidence,
     TellRank,
 )
-from holdfast.inplace.pure.in_place import (
+from holdfast.inplace.pure.job_calls import (
     CAUSES_MAX,
     CallBegan,
     CallEnded,
+    Cause,
     EndsHungRank,
-    InPlaceCause,
+    FaultKind,
+    OfGuard,
     RestartedInPlace,
 )
-from holdfast.inplace.pure.lease import FENCE_SHARE, LEASE_SHARE, rank_lease_until
+from holdfast.inplace.pure.timing import (
+    FENCE_SHARE,
+    LEASE_SHARE,
+    moment_s,
+    rank_lease_until,
+)
 from holdfast.net.pure.frames import encode
+from holdfast.page.pure.clocks import MainThreadMarks
 
 SOFT_S, HARD_S, GRACE_S, BEAT_S, SILENCE_S = 60.0, 90.0, 5.0, 1e6, 1e7
 """Beats and the lease are out of the way where they are not what is tested."""
-LIMITS = Limits(SOFT_S, HARD_S, GRACE_S, BEAT_S, SILENCE_S)
-QUICK_BEATS = Limits(SOFT_S, HARD_S, GRACE_S, 1.0, 30.0)
+LIMITS = msg.CallTimeouts(SOFT_S, HARD_S, GRACE_S, BEAT_S, SILENCE_S)
+QUICK_BEATS = msg.CallTimeouts(SOFT_S, HARD_S, GRACE_S, 1.0, 30.0)
 FROM = 1000.0
 """When the first epoch begins."""
 RUNS = msg.Commit(0, -1, (), ())
-ABORT = msg.Abort(0, (msg.Cause(9, msg.Kind.EXCEPTION, "boom"),))
+ABORT = msg.AbortEpoch(0, (Cause(9, FaultKind.EXCEPTION, "boom"),))
 FAILED = msg.Exit(finished=False, text="no rank is left")
 
 
 class Node:
     """A guard with ranks 2 and 3, on a clock."""
 
-    def __init__(self, limits: Limits = LIMITS, ranks: tuple[int, ...] = (2, 3)) -> None:
+    def __init__(self, limits: msg.CallTimeouts = LIMITS, ranks: tuple[int, ...] = (2, 3)) -> None:
         self.now = FROM
         self.guard = Guard(limits, cycle=5)
         self.renewed: list[float | None] = []
@@ -64,7 +65,7 @@ class Node:
         self.hung: list[EndsHungRank] = []
         self.calls: list[CallBegan | CallEnded] = []
         for rank in ranks:
-            self.but_renewals(self.guard.handle(RankCame(msg.Hello(rank, 4)), self.now))
+            self.but_renewals(self.guard.handle(msg.JoinCall(rank, 4), self.now))
 
     def but_renewals(self, effects: list[Effect]) -> list[Effect]:
         """What else there is; renewals of the lease, and what the launcher is told, are kept."""
@@ -76,23 +77,23 @@ class Node:
 
     def but_launcher(self, effects: list[Effect]) -> list[Effect]:
         """What else there is than what the launcher is told, which is kept."""
-        told = [effect.message for effect in effects if isinstance(effect, TellLauncher)]
+        told = [effect for effect in effects if isinstance(effect, OfGuard)]
         self.restarts += [it for it in told if isinstance(it, RestartedInPlace)]
         self.hung += [it for it in told if isinstance(it, EndsHungRank)]
         self.calls += [it for it in told if isinstance(it, (CallBegan, CallEnded))]
-        return [effect for effect in effects if not isinstance(effect, TellLauncher)]
+        return [effect for effect in effects if not isinstance(effect, OfGuard)]
 
     def evidence(self, rank: int, seen: RankDigest | None = None) -> list[Effect]:
-        return self.but_launcher(self.guard.handle(EvidenceTaken(rank, seen), self.now))
+        return self.but_launcher(self.guard.handle(RankEvidenceTaken(rank, seen), self.now))
 
     def down(self, message: msg.Down) -> list[Effect]:
-        return self.but_renewals(self.guard.handle(CoordinatorSaid(message), self.now))
+        return self.but_renewals(self.guard.handle(message, self.now))
 
     def up(self, rank: int, message: msg.Up) -> list[Effect]:
-        return self.guard.handle(RankSaid(rank, message), self.now)
+        return self.guard.handle(RankMessage(rank, message), self.now)
 
     def gone(self, rank: int, how: str = "signal 9") -> list[Effect]:
-        return self.guard.handle(RankGone(rank, how), self.now)
+        return self.guard.handle(RankEnded(rank, how), self.now)
 
     def at(self, after_s: float) -> list[Effect]:
         """Time passes, to so long after the beginning of the epoch."""
@@ -104,10 +105,10 @@ class Node:
         times = {"automatic": FROM + last, "thread": self.now}
         times |= {key: FROM + at for key, at in marks.items() if key in ("manual", "thread")}
         flags = {key: bool(at) for key, at in marks.items() if key in ("unlimited", "waits")}
-        return self.guard.handle(Looked(rank, Marks(**times, **flags)), self.now)
+        return self.guard.handle(MarksRead(rank, MainThreadMarks(**times, **flags)), self.now)
 
     def ready(self, rank: int, epoch: int = 0) -> list[Effect]:
-        return self.up(rank, msg.Ready(epoch, (standing(rank),)))
+        return self.up(rank, msg.RanksReady(epoch, (standing(rank),)))
 
     @property
     def deadline_s(self) -> float | None:
@@ -120,7 +121,7 @@ def standing(rank: int) -> msg.Standing:
     return msg.Standing(rank, msg.Numbering(0, rank, 4), msg.Numbering(-1, rank, 4))
 
 
-def running(limits: Limits = LIMITS, ranks: tuple[int, ...] = (2, 3)) -> Node:
+def running(limits: msg.CallTimeouts = LIMITS, ranks: tuple[int, ...] = (2, 3)) -> Node:
     node = Node(limits, ranks)
     node.down(RUNS)
     return node
@@ -140,49 +141,48 @@ def told(message: msg.Down, *ranks: int) -> list[Effect]:
 
 def text_of(effects: list[Effect]) -> str:
     (effect,) = effects
-    assert isinstance(effect, TellCoordinator)
-    assert isinstance(effect.message, msg.Fault | msg.Dead)
-    return effect.message.text
+    assert isinstance(effect, msg.FaultReported | msg.Dead)
+    return effect.text
 
 
 # ------------------------------------------------------------------ relaying up
 def test_a_rank_that_comes_is_told_to_the_coordinator() -> None:
     guard = Guard(LIMITS)
     assert guard.next_deadline() is None
-    renewed, told_up = guard.handle(RankCame(msg.Hello(2, 4)), 0.0)
+    renewed, told_up = guard.handle(msg.JoinCall(2, 4), 0.0)
     assert renewed == Renew(rank_lease_until(0.0, SILENCE_S)), "first"
-    assert told_up == TellCoordinator(msg.Hello(2, 4))
+    assert told_up == msg.JoinCall(2, 4)
     assert guard.ranks == {2}
 
 
 def test_a_second_process_with_the_number_of_another_is_refused() -> None:
     node = Node()
-    (refused,) = node.guard.handle(RankCame(msg.Hello(2, 4)), FROM)
-    assert refused == TellRank(2, msg.Refused(2, "there are two processes with RANK 2"))
+    (refused,) = node.guard.handle(msg.JoinCall(2, 4), FROM)
+    assert refused == TellRank(2, msg.RankRefused(2, "there are two processes with RANK 2"))
 
 
-@pytest.mark.parametrize("end", [CoordinatorSaid(FAILED), CoordinatorGone("reset")])
-def test_a_rank_that_comes_after_the_end_is_refused(end: CoordinatorSaid | CoordinatorGone) -> None:
+@pytest.mark.parametrize("end", [FAILED, CoordinatorGone("reset")])
+def test_a_rank_that_comes_after_the_end_is_refused(end: msg.Exit | CoordinatorGone) -> None:
     node = Node()
     node.guard.handle(end, FROM)
-    (refused,) = node.guard.handle(RankCame(msg.Hello(1, 4)), FROM)
-    assert refused == TellRank(1, msg.Refused(1, "the call has ended on this node"))
+    (refused,) = node.guard.handle(msg.JoinCall(1, 4), FROM)
+    assert refused == TellRank(1, msg.RankRefused(1, "the call has ended on this node"))
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        msg.Fault(0, 2, msg.Kind.EXCEPTION, "boom"),
+        msg.FaultReported(0, 2, FaultKind.EXCEPTION, "boom"),
         msg.Done(0, 2, active=True),
-        msg.Leave(0, 2, True, "x"),
+        msg.RankLeaves(0, 2, True, "x"),
     ],
 )
 def test_what_ranks_say_goes_up(message: msg.Up) -> None:
-    assert running().up(2, message) == [TellCoordinator(message)]
+    assert running().up(2, message) == [message]
 
 
 @pytest.mark.parametrize(
-    "message", [msg.Hello(2, 4), msg.Dead(2, msg.Kind.TERMINATED), msg.Beat(1.0)]
+    "message", [msg.JoinCall(2, 4), msg.Dead(2, FaultKind.TERMINATED), msg.GuardBeat(1.0)]
 )
 def test_what_only_guards_say_is_not_taken_from_a_rank(message: msg.Up) -> None:
     assert running().up(2, message) == []
@@ -190,12 +190,12 @@ def test_what_only_guards_say_is_not_taken_from_a_rank(message: msg.Up) -> None:
 
 def test_nothing_is_taken_from_a_stranger_or_from_who_has_left() -> None:
     node = running()
-    assert node.up(9, msg.Fault(0, 9, msg.Kind.EXCEPTION)) == []
+    assert node.up(9, msg.FaultReported(0, 9, FaultKind.EXCEPTION)) == []
     assert node.gone(9) == []
-    node.up(2, msg.Leave(0, 2, fault=True, text="x"))
-    assert node.up(2, msg.Fault(0, 2, msg.Kind.EXCEPTION)) == []
-    assert node.up(2, msg.Leave(0, 2, fault=True, text="x")) == []
-    assert node.guard.handle(Looked(9, Marks(0.0)), FROM + 1e3) == []
+    node.up(2, msg.RankLeaves(0, 2, fault=True, text="x"))
+    assert node.up(2, msg.FaultReported(0, 2, FaultKind.EXCEPTION)) == []
+    assert node.up(2, msg.RankLeaves(0, 2, fault=True, text="x")) == []
+    assert node.guard.handle(MarksRead(9, MainThreadMarks(0.0)), FROM + 1e3) == []
     assert node.evidence(9) == []
 
 
@@ -206,7 +206,7 @@ def test_ready_goes_up_once_for_the_node_with_the_last_of_its_ranks() -> None:
     assert node.ready(3) == []
     assert node.ready(3) == [], "said twice"
     assert node.ready(2, epoch=-1) == [], "of another epoch"
-    assert node.ready(2) == [TellCoordinator(msg.Ready(0, (standing(2), standing(3))))]
+    assert node.ready(2) == [msg.RanksReady(0, (standing(2), standing(3)))]
     assert node.ready(2) == []
 
 
@@ -214,7 +214,7 @@ def test_ready_counts_where_the_rank_was_asked_for_it_and_once() -> None:
     node = running(ranks=(2,))
     assert node.ready(2) == []
     node.down(ABORT)
-    assert node.ready(2) == [TellCoordinator(msg.Ready(0, (standing(2),)))]
+    assert node.ready(2) == [msg.RanksReady(0, (standing(2),))]
     assert node.ready(2) == []
 
 
@@ -222,9 +222,9 @@ def test_a_word_that_crossed_the_abort_does_not_make_a_rank_ready_or_free_of_lim
     node = running(ranks=(2,))
     node.down(ABORT)
     done = msg.Done(0, 2, active=True)
-    assert node.up(2, done) == [TellCoordinator(done)]
-    assert node.at(SOFT_S) == [Look(2)]
-    assert node.ready(2) == [TellCoordinator(msg.Ready(0, (standing(2),)))]
+    assert node.up(2, done) == [done]
+    assert node.at(SOFT_S) == [ReadPage(2)]
+    assert node.ready(2) == [msg.RanksReady(0, (standing(2),))]
 
 
 @pytest.mark.parametrize("how", ["dies", "leaves"])
@@ -232,12 +232,15 @@ def test_who_goes_while_the_others_are_ready_is_not_waited_for(how: str) -> None
     node = running()
     node.down(ABORT)
     node.ready(3)
-    said = TellCoordinator(msg.Ready(0, (standing(3),)))
+    said = msg.RanksReady(0, (standing(3),))
     if how == "dies":
-        assert node.gone(2) == [TellCoordinator(msg.Dead(2, msg.Kind.TERMINATED, "signal 9")), said]
+        assert node.gone(2) == [
+            msg.Dead(2, FaultKind.TERMINATED, "signal 9"),
+            said,
+        ]
     else:
-        leave = msg.Leave(0, 2, fault=True, text="x")
-        assert node.up(2, leave) == [TellCoordinator(leave), said]
+        leave = msg.RankLeaves(0, 2, fault=True, text="x")
+        assert node.up(2, leave) == [leave, said]
         assert node.gone(2) == [], "it left before, and is not told again"
 
 
@@ -247,9 +250,9 @@ def test_ready_of_one_epoch_does_not_count_in_the_next() -> None:
     node.ready(2)
     node.ready(3)
     node.down(msg.Commit(1, 0, (), ()))
-    node.down(msg.Abort(1, ()))
+    node.down(msg.AbortEpoch(1, ()))
     assert node.ready(2, epoch=1) == []
-    assert node.ready(3, epoch=1) == [TellCoordinator(msg.Ready(1, (standing(2), standing(3))))]
+    assert node.ready(3, epoch=1) == [msg.RanksReady(1, (standing(2), standing(3)))]
 
 
 def test_half_a_node_that_was_ready_is_not_ready_in_the_next_epoch() -> None:
@@ -257,7 +260,7 @@ def test_half_a_node_that_was_ready_is_not_ready_in_the_next_epoch() -> None:
     node.down(ABORT)
     node.ready(2)
     node.down(msg.Commit(1, 0, (), ()))
-    node.down(msg.Abort(1, ()))
+    node.down(msg.AbortEpoch(1, ()))
     assert node.ready(3, epoch=1) == []
 
 
@@ -266,49 +269,52 @@ def test_a_rank_that_dies_after_ready_went_up_does_not_send_it_again() -> None:
     node.down(ABORT)
     node.ready(2)
     node.ready(3)
-    assert node.gone(3) == [TellCoordinator(msg.Dead(3, msg.Kind.TERMINATED, "signal 9"))]
+    assert node.gone(3) == [msg.Dead(3, FaultKind.TERMINATED, "signal 9")]
 
 
 def test_a_rank_that_dies_after_it_was_ready_is_told_as_dead() -> None:
     node = running()
     node.down(ABORT)
     node.ready(2)
-    assert node.gone(2) == [TellCoordinator(msg.Dead(2, msg.Kind.TERMINATED, "signal 9"))]
+    assert node.gone(2) == [msg.Dead(2, FaultKind.TERMINATED, "signal 9")]
 
 
 def test_a_rank_that_dies_before_the_first_epoch_is_told_as_dead() -> None:
-    assert Node().gone(2) == [TellCoordinator(msg.Dead(2, msg.Kind.TERMINATED, "signal 9"))]
+    assert Node().gone(2) == [msg.Dead(2, FaultKind.TERMINATED, "signal 9")]
 
 
 def test_a_rank_that_dies_after_it_was_done_is_told_as_dead() -> None:
     node = running()
     node.up(2, msg.Done(0, 2, active=True))
-    assert node.gone(2) == [TellCoordinator(msg.Dead(2, msg.Kind.TERMINATED, "signal 9"))]
+    assert node.gone(2) == [msg.Dead(2, FaultKind.TERMINATED, "signal 9")]
     assert node.gone(2) == [], "once"
 
 
 def test_the_guard_quits_with_its_last_rank() -> None:
     node = running()
     node.down(msg.Exit(finished=True))
-    assert node.up(2, msg.Bye(2)) == []
+    assert node.up(2, msg.RankReturned(2)) == []
     assert node.guard.ranks == {3}
-    assert node.up(3, msg.Bye(3)) == [Quit()]
+    assert node.up(3, msg.RankReturned(3)) == [GuardQuits()]
     assert node.deadline_s is None
 
     node = running()
     node.gone(2)
-    assert node.gone(3) == [TellCoordinator(msg.Dead(3, msg.Kind.TERMINATED, "signal 9")), Quit()]
+    assert node.gone(3) == [
+        msg.Dead(3, FaultKind.TERMINATED, "signal 9"),
+        GuardQuits(),
+    ]
     assert node.deadline_s is None
     assert node.at(1e8) == []
-    (refused,) = node.guard.handle(RankCame(msg.Hello(1, 4)), FROM)
+    (refused,) = node.guard.handle(msg.JoinCall(1, 4), FROM)
     assert isinstance(refused, TellRank), "there is no guard any more"
 
 
 def test_a_process_that_has_left_keeps_the_guard_until_it_ends() -> None:
     node = running(ranks=(2,))
-    node.up(2, msg.Leave(0, 2, fault=True, text="x"))
+    node.up(2, msg.RankLeaves(0, 2, fault=True, text="x"))
     assert node.guard.ranks == frozenset()
-    assert node.gone(2) == [Quit()]
+    assert node.gone(2) == [GuardQuits()]
 
 
 def test_who_ends_after_the_call_is_no_death() -> None:
@@ -326,30 +332,32 @@ def test_what_the_coordinator_says_goes_to_all_ranks(message: msg.Down) -> None:
 def test_an_abort_goes_to_all_ranks_and_to_those_who_leave() -> None:
     """They wait for it, to free their own collectives."""
     node = running()
-    node.up(2, msg.Leave(0, 2, fault=True, text="x"))
+    node.up(2, msg.RankLeaves(0, 2, fault=True, text="x"))
     assert node.down(ABORT) == told(ABORT)
 
 
 @pytest.mark.parametrize("epoch", [-1, 1])
 def test_an_abort_of_another_epoch_goes_nowhere(epoch: int) -> None:
-    assert running().down(msg.Abort(epoch, ())) == []
+    assert running().down(msg.AbortEpoch(epoch, ())) == []
 
 
 def test_a_refusal_goes_to_the_one_it_names_and_to_no_other() -> None:
     node = Node()
-    refused = msg.Refused(2, "WORLD_SIZE")
+    refused = msg.RankRefused(2, "WORLD_SIZE")
     assert node.down(refused) == [TellRank(2, refused)]
     assert node.guard.ranks == {3}
-    assert node.down(msg.Refused(9, "")) == []
+    assert node.down(msg.RankRefused(9, "")) == []
     assert node.gone(2) == [], "it never was a member"
 
 
-@pytest.mark.parametrize("message", [msg.Echo(FROM), msg.Lost("a rank's word, not ours")])
+@pytest.mark.parametrize(
+    "message", [msg.Echo(FROM), msg.CoordinatorLost("a rank's word, not ours")]
+)
 def test_what_is_not_for_ranks_goes_to_none(message: msg.Down) -> None:
     assert running().down(message) == []
 
 
-@pytest.mark.parametrize("message", [RUNS, ABORT, FAILED, msg.Kill(0, (2,), "late")])
+@pytest.mark.parametrize("message", [RUNS, ABORT, FAILED, msg.KillLateRanks(0, (2,), "late")])
 def test_nothing_is_heard_after_the_end(message: msg.Down) -> None:
     node = running()
     node.down(msg.Exit(finished=True))
@@ -364,7 +372,7 @@ def test_a_page_is_read_when_a_limit_could_run_out_and_not_before() -> None:
     node = running()
     assert node.deadline_s == SOFT_S
     assert node.at(SOFT_S - 0.1) == []
-    assert node.at(SOFT_S) == [Look(2), Look(3)]
+    assert node.at(SOFT_S) == [ReadPage(2), ReadPage(3)]
 
 
 def test_progress_moves_the_limit_on() -> None:
@@ -396,9 +404,8 @@ def test_a_hang_of_the_next_epoch_is_told_again() -> None:
     assert node.deadline_s == 2 * SOFT_S
     node.at(2 * SOFT_S)
     (effect,) = node.looked(2, 0.0)
-    assert isinstance(effect, TellCoordinator)
-    assert isinstance(effect.message, msg.Fault)
-    assert (effect.message.epoch, effect.message.kind) == (1, msg.Kind.SOFT_TIMEOUT)
+    assert isinstance(effect, msg.FaultReported)
+    assert (effect.epoch, effect.kind) == (1, FaultKind.SOFT_TIMEOUT)
 
 
 def test_the_clock_starts_anew_with_each_epoch() -> None:
@@ -440,13 +447,13 @@ def test_a_rank_that_waits_for_others_has_a_little_longer_once() -> None:
     node = running(ranks=(2,))
     node.at(SOFT_S)
     assert node.looked(2, 0.0, waits=True) == []
-    assert node.deadline_s == SOFT_S + VICTIM_S
-    node.at(SOFT_S + VICTIM_S)
+    assert node.deadline_s == SOFT_S + moment_s(SOFT_S)
+    node.at(SOFT_S + moment_s(SOFT_S))
     assert "it waits for other ranks or for its device" in text_of(node.looked(2, 0.0, waits=True))
 
 
 def test_that_is_short_where_the_limit_is() -> None:
-    node = running(Limits(0.4, 5.0, GRACE_S, BEAT_S, SILENCE_S), ranks=(2,))
+    node = running(msg.CallTimeouts(0.4, 5.0, GRACE_S, BEAT_S, SILENCE_S), ranks=(2,))
     node.at(0.4)
     node.looked(2, 0.0, waits=True)
     assert node.deadline_s == pytest.approx(0.5)
@@ -471,9 +478,9 @@ def test_a_function_may_switch_its_limits_off_and_has_the_whole_limit_afterwards
 @pytest.mark.parametrize(
     "message",
     [
-        msg.Fault(0, 2, msg.Kind.EXCEPTION, "boom"),
+        msg.FaultReported(0, 2, FaultKind.EXCEPTION, "boom"),
         msg.Done(0, 2, active=True),
-        msg.Leave(0, 2, True, "x"),
+        msg.RankLeaves(0, 2, True, "x"),
     ],
 )
 def test_a_rank_in_our_own_code_has_no_limits(message: msg.Up) -> None:
@@ -486,7 +493,7 @@ def test_a_rank_in_our_own_code_has_no_limits(message: msg.Up) -> None:
 def test_a_late_word_of_another_epoch_does_not_switch_the_limits_off() -> None:
     node = running(ranks=(2,))
     node.up(2, msg.Done(-1, 2, active=True))
-    assert node.at(SOFT_S) == [Look(2)]
+    assert node.at(SOFT_S) == [ReadPage(2)]
 
 
 def test_before_the_first_epoch_there_are_no_limits() -> None:
@@ -498,7 +505,7 @@ def test_no_progress_for_the_hard_limit_asks_for_evidence_and_signals_nobody_yet
     node = running(ranks=(2,))
     node.at(HARD_S)
     (effect,) = node.looked(2, 0.0)
-    assert isinstance(effect, TakeEvidence)
+    assert isinstance(effect, TakeRankEvidence)
     assert (effect.rank, effect.until) == (2, FROM + HARD_S + EVIDENCE_S)
     assert effect.why.endswith("(hard_timeout 90 s)")
     assert node.looked(2, 0.0) == [], "asked once"
@@ -508,7 +515,7 @@ def test_just_before_the_hard_limit_nobody_is_condemned() -> None:
     node = running(ranks=(2,))
     node.at(HARD_S - 0.1)
     (effect,) = node.looked(2, 0.0)
-    assert isinstance(effect, TellCoordinator), "only the soft limit has run out"
+    assert isinstance(effect, msg.FaultReported), "only the soft limit has run out"
     assert node.deadline_s == HARD_S
 
 
@@ -534,20 +541,20 @@ def test_the_order_is_evidence_sigterm_sigkill_and_the_death_is_told(evidence: b
     (kill,) = node.at(term_s + GRACE_S)
     assert isinstance(kill, Signal)
     assert (kill.rank, kill.signals, kill.why) == (2, (SIGKILL,), term.why)
-    assert node.gone(2) == [TellCoordinator(msg.Dead(2, msg.Kind.HARD_TIMEOUT, term.why))]
+    assert node.gone(2) == [msg.Dead(2, FaultKind.HARD_TIMEOUT, term.why)]
 
 
 def test_what_a_rank_showed_that_is_ended_for_a_hang_is_told_to_all() -> None:
     """The launcher hears of it before the signal: it sees the end, and not who has ended it."""
     node = condemned()
     seen = RankDigest(7, "n", pid=42, state="R", place="load data.py:4")
-    told, term = node.guard.handle(EvidenceTaken(2, seen), node.now)
+    told, term = node.guard.handle(RankEvidenceTaken(2, seen), node.now)
     assert isinstance(term, Signal)
-    assert told == TellLauncher(EndsHungRank(2, term.why, seen))
+    assert told == EndsHungRank(2, term.why, seen)
     assert Signal(2, (SIGKILL,), term.why) in node.at(HARD_S + GRACE_S)
     assert node.hung == [], "once"
-    dead = msg.Dead(2, msg.Kind.HARD_TIMEOUT, term.why, seen)
-    assert node.gone(2)[0] == TellCoordinator(dead)
+    dead = msg.Dead(2, FaultKind.HARD_TIMEOUT, term.why, seen)
+    assert node.gone(2)[0] == dead
 
 
 def test_a_rank_that_outlives_sigkill_is_given_up_so_that_the_others_go_on() -> None:
@@ -567,16 +574,16 @@ def test_a_rank_that_outlives_sigkill_is_given_up_so_that_the_others_go_on() -> 
 @pytest.mark.parametrize(
     "message",
     [
-        msg.Fault(0, 2, msg.Kind.EXCEPTION, "boom"),
+        msg.FaultReported(0, 2, FaultKind.EXCEPTION, "boom"),
         msg.Done(0, 2, active=True),
-        msg.Leave(0, 2, True, "x"),
+        msg.RankLeaves(0, 2, True, "x"),
     ],
 )
 def test_a_rank_that_comes_back_before_it_was_signalled_is_spared(message: msg.Up) -> None:
     node = condemned()
     node.up(2, message)
     assert node.evidence(2) == []
-    assert node.at(HARD_S + EVIDENCE_S) == [Look(3)]
+    assert node.at(HARD_S + EVIDENCE_S) == [ReadPage(3)]
     node.up(3, msg.Done(0, 3, active=True))
     assert node.deadline_s == BEAT_S, "there is nothing left to wake for"
 
@@ -604,7 +611,7 @@ def test_a_rank_that_left_and_then_cannot_be_killed_is_not_told_as_dead() -> Non
     node = condemned()
     node.evidence(2)
     node.up(3, msg.Done(0, 3, active=True))
-    node.up(2, msg.Leave(0, 2, fault=True, text="SystemExit"))
+    node.up(2, msg.RankLeaves(0, 2, fault=True, text="SystemExit"))
     node.at(HARD_S + GRACE_S)
     assert node.at(HARD_S + GRACE_S + UNKILLABLE_S) == []
     assert node.deadline_s == BEAT_S
@@ -612,14 +619,14 @@ def test_a_rank_that_left_and_then_cannot_be_killed_is_not_told_as_dead() -> Non
 
 def test_a_rank_that_was_signalled_is_not_looked_at_any_more_though_the_others_go_on() -> None:
     """Where the grace is longer than the limits: waking for a look at it would not end."""
-    node = running(Limits(1.0, 2.0, 50.0, BEAT_S, SILENCE_S), ranks=(2,))
+    node = running(msg.CallTimeouts(1.0, 2.0, 50.0, BEAT_S, SILENCE_S), ranks=(2,))
     node.at(2.0)
     node.looked(2, 0.0)
     node.evidence(2)
     node.up(2, msg.Done(0, 2, active=True))
     node.down(ABORT)
     assert node.deadline_s == 52.0
-    assert node.ready(2) == [TellCoordinator(msg.Ready(0, (standing(2),)))]
+    assert node.ready(2) == [msg.RanksReady(0, (standing(2),))]
     node.down(msg.Commit(1, 0, (), ()))
     assert node.deadline_s == 52.0
     assert node.at(10.0) == []
@@ -628,15 +635,14 @@ def test_a_rank_that_was_signalled_is_not_looked_at_any_more_though_the_others_g
 def test_a_rank_that_dies_while_evidence_is_taken_is_told_with_its_verdict() -> None:
     node = condemned()
     (effect,) = node.gone(2)
-    assert isinstance(effect, TellCoordinator)
-    assert effect.message.kind is msg.Kind.HARD_TIMEOUT
+    assert effect.kind is FaultKind.HARD_TIMEOUT
     assert node.evidence(2) == []
 
 
 def test_a_rank_that_was_spared_is_dead_for_another_reason_later() -> None:
     node = condemned()
     node.up(2, msg.Done(0, 2, active=True))
-    assert node.gone(2) == [TellCoordinator(msg.Dead(2, msg.Kind.TERMINATED, "signal 9"))]
+    assert node.gone(2) == [msg.Dead(2, FaultKind.TERMINATED, "signal 9")]
 
 
 # ------------------------------------------------------------------ coming back
@@ -649,7 +655,7 @@ def test_unwinding_has_the_hard_limit_and_no_soft_one() -> None:
     assert node.deadline_s == HARD_S
     node.at(HARD_S)
     (effect,) = node.looked(2, 0.0)
-    assert isinstance(effect, TakeEvidence)
+    assert isinstance(effect, TakeRankEvidence)
 
 
 def test_a_rank_that_waited_in_our_own_code_has_the_hard_limit_from_the_abort() -> None:
@@ -662,7 +668,7 @@ def test_a_rank_that_waited_in_our_own_code_has_the_hard_limit_from_the_abort() 
     node.at(500 + HARD_S - 0.1)
     assert node.looked(2, 0.0) == []
     node.at(500 + HARD_S)
-    assert isinstance(node.looked(2, 0.0)[0], TakeEvidence)
+    assert isinstance(node.looked(2, 0.0)[0], TakeRankEvidence)
 
 
 def test_a_rank_that_is_ready_has_no_limits() -> None:
@@ -678,18 +684,18 @@ def test_a_kill_condemns_those_who_are_not_back_and_them_alone() -> None:
     node.ready(3)
     why = "not back 120 s"
     until = FROM + EVIDENCE_S
-    assert node.down(msg.Kill(0, (2, 3, 9), why)) == [TakeEvidence(2, why, until)]
-    assert node.down(msg.Kill(0, (2,), why)) == [], "under way"
+    assert node.down(msg.KillLateRanks(0, (2, 3, 9), why)) == [TakeRankEvidence(2, why, until)]
+    assert node.down(msg.KillLateRanks(0, (2,), why)) == [], "under way"
     (term,) = node.evidence(2)
     assert term == Signal(2, (SIGCONT, SIGTERM), why)
-    assert node.gone(2)[0] == TellCoordinator(msg.Dead(2, msg.Kind.HARD_TIMEOUT, why))
+    assert node.gone(2)[0] == msg.Dead(2, FaultKind.HARD_TIMEOUT, why)
 
 
 def test_a_rank_that_is_ready_before_it_was_signalled_lives() -> None:
     node = running(ranks=(2,))
     node.down(ABORT)
-    node.down(msg.Kill(0, (2,), "late"))
-    assert node.ready(2) == [TellCoordinator(msg.Ready(0, (standing(2),)))]
+    node.down(msg.KillLateRanks(0, (2,), "late"))
+    assert node.ready(2) == [msg.RanksReady(0, (standing(2),))]
     assert node.at(EVIDENCE_S) == []
 
 
@@ -697,31 +703,31 @@ def test_a_rank_that_is_ready_before_it_was_signalled_lives() -> None:
 def test_a_kill_of_another_epoch_kills_nobody(epoch: int) -> None:
     node = running()
     node.down(ABORT)
-    assert node.down(msg.Kill(epoch, (2,), "late")) == []
+    assert node.down(msg.KillLateRanks(epoch, (2,), "late")) == []
 
 
 def test_a_kill_of_an_epoch_that_runs_kills_nobody() -> None:
-    assert running().down(msg.Kill(0, (2,), "late")) == []
+    assert running().down(msg.KillLateRanks(0, (2,), "late")) == []
 
 
 def test_a_rank_that_says_it_hung_too_often_is_ended_like_one_that_hangs_hard() -> None:
     node = running()
     node.down(ABORT)
-    stuck = msg.Stuck(0, 2, "hung by itself in 3 iterations")
-    assert node.up(2, stuck) == [TakeEvidence(2, stuck.text, FROM + EVIDENCE_S)]
+    stuck = msg.HungAgain(0, 2, "hung by itself in 3 iterations")
+    assert node.up(2, stuck) == [TakeRankEvidence(2, stuck.text, FROM + EVIDENCE_S)]
     assert node.up(2, stuck) == [], "said twice"
     (term,) = node.evidence(2)
     assert isinstance(term, Signal)
     assert term.signals == (SIGCONT, SIGTERM)
-    assert node.gone(2) == [TellCoordinator(msg.Dead(2, msg.Kind.HARD_TIMEOUT, stuck.text))]
+    assert node.gone(2) == [msg.Dead(2, FaultKind.HARD_TIMEOUT, stuck.text)]
 
 
 @pytest.mark.parametrize("epoch", [-1, 1])
 def test_that_it_hung_in_another_epoch_or_one_that_runs_ends_nobody(epoch: int) -> None:
-    assert running().up(2, msg.Stuck(0, 2, "x")) == []
+    assert running().up(2, msg.HungAgain(0, 2, "x")) == []
     node = running()
     node.down(ABORT)
-    assert node.up(2, msg.Stuck(epoch, 2, "x")) == []
+    assert node.up(2, msg.HungAgain(epoch, 2, "x")) == []
 
 
 # ------------------------------------------------------------------ beats and the lease
@@ -729,14 +735,14 @@ def test_beats_go_up_from_the_first_rank_on() -> None:
     node = Node(QUICK_BEATS)
     assert node.deadline_s == 1.0
     assert node.at(0.9) == []
-    assert node.at(1.0) == [TellCoordinator(msg.Beat(FROM + 1.0))]
+    assert node.at(1.0) == [msg.GuardBeat(FROM + 1.0)]
     assert node.at(1.5) == []
-    assert node.at(2.0) == [TellCoordinator(msg.Beat(FROM + 2.0))]
+    assert node.at(2.0) == [msg.GuardBeat(FROM + 2.0)]
 
 
 def test_a_second_rank_does_not_put_the_first_beat_off() -> None:
     node = Node(QUICK_BEATS, (2,))
-    node.guard.handle(RankCame(msg.Hello(3, 4)), FROM + 0.9)
+    node.guard.handle(msg.JoinCall(3, 4), FROM + 0.9)
     assert node.deadline_s == 1.0
 
 
@@ -747,8 +753,8 @@ def test_the_lease_runs_from_when_the_last_answered_beat_was_sent() -> None:
     node = Node(QUICK_BEATS)
     node.at(9.0)
     node.down(msg.Echo(FROM + 4.0))
-    assert node.at(4.0 + LEASE_S - 0.1) == [TellCoordinator(msg.Beat(FROM + 4.0 + LEASE_S - 0.1))]
-    lost = msg.Lost(f"the coordinator has not answered for {LEASE_S:g} s")
+    assert node.at(4.0 + LEASE_S - 0.1) == [msg.GuardBeat(FROM + 4.0 + LEASE_S - 0.1)]
+    lost = msg.CoordinatorLost(f"the coordinator has not answered for {LEASE_S:g} s")
     assert node.at(4.0 + LEASE_S) == told(lost)
 
 
@@ -763,7 +769,7 @@ def test_an_answer_that_was_overtaken_does_not_shorten_the_lease() -> None:
     node.down(msg.Echo(FROM + 10.0))
     node.down(msg.Echo(FROM + 5.0))
     node.at(LEASE_S)
-    assert all(isinstance(e, TellCoordinator) for e in node.at(10.0 + LEASE_S - 0.1))
+    assert all(isinstance(e, msg.GuardBeat) for e in node.at(10.0 + LEASE_S - 0.1))
 
 
 def rank_lease_s(answered_s: float) -> float:
@@ -783,7 +789,7 @@ def test_an_answer_renews_the_lease_of_the_ranks_from_when_the_beat_was_sent() -
 def test_a_rank_that_comes_late_gets_the_lease_that_there_is() -> None:
     node = Node(QUICK_BEATS)
     node.down(msg.Echo(FROM + 4.0))
-    renewed, _ = node.guard.handle(RankCame(msg.Hello(1, 4)), FROM + 12.0)
+    renewed, _ = node.guard.handle(msg.JoinCall(1, 4), FROM + 12.0)
     assert renewed == Renew(FROM + rank_lease_s(4.0))
 
 
@@ -810,8 +816,8 @@ def test_a_guard_that_was_stopped_renews_nothing_by_answers_that_it_reads_late()
 # ------------------------------------------------------------------ fencing
 def test_when_the_coordinator_is_lost_all_are_told_to_leave_those_that_leave_too() -> None:
     node = running()
-    node.up(2, msg.Leave(0, 2, fault=True, text="x"))
-    assert node.guard.handle(CoordinatorGone("reset"), FROM) == told(msg.Lost("reset"))
+    node.up(2, msg.RankLeaves(0, 2, fault=True, text="x"))
+    assert node.guard.handle(CoordinatorGone("reset"), FROM) == told(msg.CoordinatorLost("reset"))
     assert node.guard.handle(CoordinatorGone("reset"), FROM) == [], "once"
 
 
@@ -835,14 +841,14 @@ def test_a_coordinator_that_goes_after_the_end_is_not_missed() -> None:
 
 @pytest.mark.parametrize(("grace_s", "fence_s"), [(GRACE_S, GRACE_S), (60.0, 30.0 * FENCE_SHARE)])
 def test_who_has_not_left_by_then_is_killed_at_once(grace_s: float, fence_s: float) -> None:
-    node = running(Limits(SOFT_S, HARD_S, grace_s, 1.0, 30.0))
+    node = running(msg.CallTimeouts(SOFT_S, HARD_S, grace_s, 1.0, 30.0))
     node.guard.handle(CoordinatorGone("reset"), FROM)
-    node.up(3, msg.Leave(0, 3, fault=True, text="x"))
+    node.up(3, msg.RankLeaves(0, 3, fault=True, text="x"))
     assert node.at(fence_s - 0.1) == []
     (kill,) = node.at(fence_s)
     assert kill == Signal(2, (SIGCONT, SIGKILL), "it did not leave a call that is over")
     assert node.gone(2) == [], "there is nobody to tell"
-    assert node.gone(3) == [Quit()]
+    assert node.gone(3) == [GuardQuits()]
 
 
 def test_who_is_ready_when_the_coordinator_is_lost_tells_nobody() -> None:
@@ -864,7 +870,7 @@ def test_a_call_that_failed_fences_as_well_and_one_that_finished_does_not() -> N
 
 
 def test_evidence_is_not_waited_for_when_the_fence_falls() -> None:
-    node = running(Limits(SOFT_S, HARD_S, 0.5, BEAT_S, SILENCE_S), ranks=(2,))
+    node = running(msg.CallTimeouts(SOFT_S, HARD_S, 0.5, BEAT_S, SILENCE_S), ranks=(2,))
     node.at(HARD_S)
     node.looked(2, 0.0)
     node.guard.handle(CoordinatorGone("reset"), node.now)
@@ -876,18 +882,18 @@ def test_evidence_is_not_waited_for_when_the_fence_falls() -> None:
 
 
 def test_who_survives_the_fence_in_the_kernel_keeps_the_guard_no_longer() -> None:
-    for end in (CoordinatorGone("reset"), CoordinatorSaid(FAILED)):
+    for end in (CoordinatorGone("reset"), FAILED):
         node = running(ranks=(2,))
         node.guard.handle(end, FROM)
         node.at(GRACE_S)
         assert node.deadline_s == GRACE_S + UNKILLABLE_S
-        assert node.at(GRACE_S + UNKILLABLE_S) == [Quit()]
+        assert node.at(GRACE_S + UNKILLABLE_S) == [GuardQuits()]
 
 
 def test_a_rank_that_was_killed_before_is_not_killed_again_by_the_fence() -> None:
     node = running(ranks=(2,))
     node.down(ABORT)
-    node.down(msg.Kill(0, (2,), "late"))
+    node.down(msg.KillLateRanks(0, (2,), "late"))
     node.evidence(2)
     node.at(GRACE_S)
     node.guard.handle(CoordinatorGone("reset"), node.now)
@@ -895,7 +901,7 @@ def test_a_rank_that_was_killed_before_is_not_killed_again_by_the_fence() -> Non
 
 
 # ---------------------------------------------------------------- what the launcher is told
-HUNG = msg.Cause(9, msg.Kind.SOFT_TIMEOUT, "no progress")
+HUNG = Cause(9, FaultKind.SOFT_TIMEOUT, "no progress")
 
 
 def test_a_restart_is_told_to_the_launcher_when_the_function_is_entered_again() -> None:
@@ -911,7 +917,10 @@ def test_a_restart_is_told_to_the_launcher_when_the_function_is_entered_again() 
     node.now = FROM + 20
     node.down(msg.Commit(2, 1, (), ()))
 
-    causes = (InPlaceCause(9, "EXCEPTION", "boom"), InPlaceCause(9, "SOFT_TIMEOUT", "no progress"))
+    causes = (
+        Cause(9, FaultKind.EXCEPTION, "boom"),
+        Cause(9, FaultKind.SOFT_TIMEOUT, "no progress"),
+    )
     assert node.restarts == [RestartedInPlace(1, causes, 2, FROM + 10, FROM + 10, FROM + 12)]
 
 
@@ -919,12 +928,12 @@ def test_after_a_hang_the_last_progress_of_the_node_is_told_too() -> None:
     """As its pages have it before ranks are freed: of the rank that has made none for longest."""
     node = running()
     node.now = FROM + 70
-    effects = node.down(msg.Abort(0, (HUNG,)))
-    assert effects[:2] == [Look(2), Look(3)]
+    effects = node.down(msg.AbortEpoch(0, (HUNG,)))
+    assert effects[:2] == [ReadPage(2), ReadPage(3)]
     assert [type(effect) for effect in effects[2:]] == [TellRank, TellRank]
-    node.guard.handle(Looked(2, Marks(FROM + 8)), node.now)
-    node.guard.handle(Looked(3, Marks(FROM + 50, manual=FROM + 9)), node.now)
-    node.guard.handle(Looked(2, Marks(FROM + 70)), node.now)  # it was freed
+    node.guard.handle(MarksRead(2, MainThreadMarks(FROM + 8)), node.now)
+    node.guard.handle(MarksRead(3, MainThreadMarks(FROM + 50, manual=FROM + 9)), node.now)
+    node.guard.handle(MarksRead(2, MainThreadMarks(FROM + 70)), node.now)  # it was freed
     node.now = FROM + 71
     node.down(msg.Commit(1, 0, (), (HUNG,)))
 
@@ -937,7 +946,7 @@ def test_of_the_causes_of_a_large_restart_the_first_are_told() -> None:
     """Sixty-four ranks of a lost node would fill the event."""
     node = running()
     node.down(ABORT)
-    causes = tuple(msg.Cause(rank, msg.Kind.UNRESPONSIVE) for rank in range(64))
+    causes = tuple(Cause(rank, FaultKind.UNRESPONSIVE) for rank in range(64))
     node.down(msg.Commit(1, 0, (), causes))
 
     [restart] = node.restarts
@@ -949,9 +958,7 @@ def test_what_the_launcher_is_told_fits_into_its_longest_request() -> None:
     """Eight causes whose texts are as long as a message may have them, and not of ASCII."""
     node = running()
     node.down(ABORT)
-    causes = tuple(
-        msg.Cause(rank, msg.Kind.EXCEPTION, "\u00fc" * 8000) for rank in range(CAUSES_MAX)
-    )
+    causes = tuple(Cause(rank, FaultKind.EXCEPTION, "\u00fc" * 8000) for rank in range(CAUSES_MAX))
     node.down(msg.Commit(1, 0, (), causes))
 
     [restart] = node.restarts
@@ -966,13 +973,13 @@ def test_the_launcher_hears_when_its_ranks_enter_a_call_and_before_them_when_it_
     node.down(msg.Commit(0, -1, (), ()))
     assert node.calls == [CallBegan(5, (2, 3))]
     node.gone(3)
-    node.down(msg.Abort(0, (msg.Cause(3, msg.Kind.TERMINATED),)))
-    node.up(2, msg.Ready(0, (standing(2),)))
+    node.down(msg.AbortEpoch(0, (Cause(3, FaultKind.TERMINATED),)))
+    node.up(2, msg.RanksReady(0, (standing(2),)))
     node.down(msg.Commit(1, 0, (3,), ()))
     assert len(node.calls) == 1
 
-    first = node.guard.handle(CoordinatorSaid(msg.Exit(finished=True)), node.now)[0]
-    assert first == TellLauncher(CallEnded(5, (2,), finished=True))
+    first = node.guard.handle(msg.Exit(finished=True), node.now)[0]
+    assert first == CallEnded(5, (2,), finished=True)
 
 
 def test_the_launcher_hears_that_a_call_has_failed() -> None:
@@ -986,11 +993,11 @@ def test_the_launcher_hears_what_the_restart_began_with_that_a_hung_rank_holds_u
     """The rank that is ended is not what went wrong first."""
     node = Node()
     node.down(msg.Commit(0, -1, (), ()))
-    raised = msg.Cause(0, msg.Kind.EXCEPTION, "ValueError: bad batch")
-    node.down(msg.Abort(0, (raised,)))
+    raised = Cause(0, FaultKind.EXCEPTION, "ValueError: bad batch")
+    node.down(msg.AbortEpoch(0, (raised,)))
     began_at = node.now
-    node.down(msg.Kill(0, (2,), "not back"))
+    node.down(msg.KillLateRanks(0, (2,), "not back"))
     node.evidence(2)
     (ended,) = node.hung
-    assert ended.began == InPlaceCause(0, "EXCEPTION", "ValueError: bad batch")
+    assert ended.began == Cause(0, FaultKind.EXCEPTION, "ValueError: bad batch")
     assert ended.began_at == began_at

@@ -11,10 +11,14 @@ from holdfast.base.pure import codec
 from holdfast.evidence.pure.evidence import ANSWERED, SILENT, GroupDigest, RankDigest
 from holdfast.inplace import own_look
 from holdfast.inplace.pure import messages as msg
-from holdfast.inplace.pure.coordinator import Coordinator, Heard, Patience, TellAll
-from holdfast.inplace.pure.hang_verdict import verdict_of
+from holdfast.inplace.pure.coordinator import (
+    Coordinator,
+    NodeMessage,
+    verdict_of,
+)
+from holdfast.inplace.pure.job_calls import FaultKind
 
-PATIENCE = Patience(100.0, 40.0, 0.0, 30.0)
+TIMEOUTS = msg.CoordinatorTimeouts(100.0, 40.0, 0.0, 30.0)
 MEMBERS = "0-2"
 BORN = [msg.Numbering(-1, rank, 5) for rank in range(5)]
 
@@ -78,40 +82,39 @@ def test_no_fault_of_the_judge_ends_a_restart(monkeypatch: pytest.MonkeyPatch) -
     def fail(*_: object) -> None:
         raise KeyError("a rule")
 
-    monkeypatch.setattr("holdfast.inplace.pure.hang_verdict.judge", fail)
+    monkeypatch.setattr("holdfast.evidence.pure.verdict.judge", fail)
     assert verdict_of({0: waits(0)}) is None
 
 
 @pytest.mark.parametrize(
     ("kinds", "is_judged"),
     [
-        ((msg.Kind.SOFT_TIMEOUT,), True),
-        ((msg.Kind.EXCEPTION,), False),
-        ((msg.Kind.SOFT_TIMEOUT, msg.Kind.TERMINATED), False),
+        ((FaultKind.SOFT_TIMEOUT,), True),
+        ((FaultKind.EXCEPTION,), False),
+        ((FaultKind.SOFT_TIMEOUT, FaultKind.TERMINATED), False),
     ],
 )
 def test_a_verdict_goes_down_with_the_commit_after_a_hang_that_ended_nobody(
-    kinds: tuple[msg.Kind, ...], is_judged: bool
+    kinds: tuple[FaultKind, ...], is_judged: bool
 ) -> None:
     """Whoever died of it was the one; an exception needs no judge."""
-    machine = Coordinator(PATIENCE)
+    machine = Coordinator(TIMEOUTS)
     ranks = range(4)
     for rank in ranks:
-        machine.handle(Heard("n", msg.Hello(rank, 4)), 0.0)
+        machine.handle(NodeMessage("n", msg.JoinCall(rank, 4)), 0.0)
     for kind in kinds:
-        died = kind is msg.Kind.TERMINATED
-        said = msg.Dead(3, kind) if died else msg.Fault(0, 0, kind)
-        machine.handle(Heard("n", said), 0.0)
+        died = kind is FaultKind.TERMINATED
+        said = msg.Dead(3, kind) if died else msg.FaultReported(0, 0, kind)
+        machine.handle(NodeMessage("n", said), 0.0)
     left = [rank for rank in ranks if rank in machine.members]
     shown = [standing(rank, sleeps(rank) if rank == 1 else waits(rank)) for rank in left]
-    sent = codec.encode(msg.Ready(0, tuple(shown)))
-    [tell] = machine.handle(Heard("n", codec.decode(msg.UP, sent)), 0.0)  # type: ignore[arg-type]
+    sent = codec.encode(msg.RanksReady(0, tuple(shown)))
+    [tell] = machine.handle(NodeMessage("n", codec.decode(msg.UP, sent)), 0.0)  # type: ignore[arg-type]
 
-    assert isinstance(tell, TellAll)
-    assert isinstance(tell.message, msg.Commit)
-    verdict = tell.message.verdict
+    assert isinstance(tell, msg.Commit)
+    verdict = tell.verdict
     assert (verdict is not None and verdict.culprits == (1,)) is is_judged
-    assert codec.decode(msg.DOWN, codec.encode(tell.message)) == tell.message
+    assert codec.decode(msg.DOWN, codec.encode(tell)) == tell
 
 
 HELD = RankDigest(2, "n", pid=93, state="R", helper=SILENT, place="match data.py:4", stack="x")
@@ -121,39 +124,46 @@ HELD = RankDigest(2, "n", pid=93, state="R", helper=SILENT, place="match data.py
 @pytest.mark.parametrize(
     ("seen", "kind", "expected"),
     [
-        (HELD, msg.Kind.HARD_TIMEOUT, (3,)),
-        (None, msg.Kind.HARD_TIMEOUT, None),
-        (HELD, msg.Kind.TERMINATED, None),
+        (HELD, FaultKind.HARD_TIMEOUT, (3,)),
+        (None, FaultKind.HARD_TIMEOUT, None),
+        (HELD, FaultKind.TERMINATED, None),
     ],
     ids=["seen", "not seen", "another death"],
 )
 def test_a_rank_that_was_ended_for_its_hang_is_named_by_what_its_guard_saw(
-    seen: RankDigest | None, kind: msg.Kind, expected: tuple[int, ...] | None
+    seen: RankDigest | None, kind: FaultKind, expected: tuple[int, ...] | None
 ) -> None:
     """Without it, those who wait for that rank would look as if they waited for each other."""
-    machine = Coordinator(PATIENCE)
+    machine = Coordinator(TIMEOUTS)
     for rank in (0, 1, 3, 4):
-        machine.handle(Heard("n", msg.Hello(rank, 5)), 0.0)
-    machine.handle(Heard("n", msg.Hello(2, 5)), 0.0)
-    machine.handle(Heard("n", msg.Leave(0, 2, fault=True)), 0.0)
+        machine.handle(NodeMessage("n", msg.JoinCall(rank, 5)), 0.0)
+    machine.handle(NodeMessage("n", msg.JoinCall(2, 5)), 0.0)
+    machine.handle(NodeMessage("n", msg.RankLeaves(0, 2, fault=True)), 0.0)
     before = [msg.Standing(rank, BORN[rank], BORN[rank]) for rank in (0, 1, 3, 4)]
-    machine.handle(Heard("n", msg.Ready(0, tuple(before))), 0.0)
-    machine.handle(Heard("n", msg.Fault(1, 0, msg.Kind.SOFT_TIMEOUT)), 1.0)
+    machine.handle(NodeMessage("n", msg.RanksReady(0, tuple(before))), 0.0)
+    machine.handle(NodeMessage("n", msg.FaultReported(1, 0, FaultKind.SOFT_TIMEOUT)), 1.0)
     sent = codec.encode(msg.Dead(3, kind, "no progress", seen))
-    machine.handle(Heard("n", codec.decode(msg.UP, sent)), 2.0)  # type: ignore[arg-type]
+    machine.handle(NodeMessage("n", codec.decode(msg.UP, sent)), 2.0)  # type: ignore[arg-type]
     shown = {0: waits(0, "0-3"), 1: waits(1, "0-3"), 4: waits(3, "0-3")}
     ready = [msg.Standing(it, BORN[it], BORN[it], seen) for it, seen in shown.items()]
-    [tell] = machine.handle(Heard("n", msg.Ready(1, tuple(ready))), 3.0)
+    [tell] = machine.handle(NodeMessage("n", msg.RanksReady(1, tuple(ready))), 3.0)
 
-    assert isinstance(tell, TellAll)
-    assert isinstance(tell.message, msg.Commit)
-    verdict = tell.message.verdict
+    assert isinstance(tell, msg.Commit)
+    verdict = tell.verdict
     assert (None if verdict is None else verdict.culprits) == expected
     if verdict is not None:
         assert verdict.reason == (
             "rank 3 (pid 93, node n) holds the interpreter's lock in `match` data.py:4; 3 other "
             "ranks wait for it in `all_reduce`"
         )
+
+
+def test_a_look_at_oneself_ends_with_its_pause() -> None:
+    """The main thread has left the function meanwhile: nothing is waited for."""
+    paused: list[float] = []
+    digest = own_look.look_at_main(5, paused.append)
+    assert paused == [0.02]
+    assert digest.state
 
 
 def test_the_main_thread_is_seen_where_it_waits() -> None:

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from holdfast.inplace.pure import rank as machine
-from holdfast.page.progress_page import make_progress_page
+from holdfast.page.page import anonymous_page
 from tests.bare_session import bare_session
 
 BOUND_S = 20.0
@@ -24,12 +24,12 @@ def test_an_abort_that_fails_is_repeated_and_said_once(caplog: pytest.LogCapture
             has_gone_on.set()
         raise OSError(24, "Too many open files")
 
-    page = make_progress_page()
+    page = anonymous_page()
     ours, theirs = socket.socketpair()
     session = bare_session(ours, page, abort_again)
     try:
         session.begin(2)
-        session._carry_out([machine.Interrupt(())])
+        session._carry_out([machine.Interrupt()])
         assert has_gone_on.wait(BOUND_S)
     finally:
         session.close()

@@ -7,6 +7,7 @@ import datetime as dt
 import functools
 import inspect
 import pydoc
+import typing
 from typing import Any
 
 import pytest
@@ -361,3 +362,8 @@ def test_the_check_after_a_fault_follows_the_health_check(monkeypatch) -> None:
     assert own in checks.instances
     wrapper.restart_health_check = None
     assert wrapper.restart_health_check is None
+
+
+def test_programs_can_read_the_types_of_all_arguments() -> None:
+    """As libraries do that make objects from configuration files."""
+    assert typing.get_type_hints(Wrapper.__init__).keys() == {*NAMES, "return"}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.inplace.pure.messages import Kind
+from holdfast.inplace.pure.job_calls import FaultKind
 from holdfast.inprocess.attribution import Interruption, InterruptionRecord
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(FaultKind))
 def test_a_record_comes_back_from_its_text(kind) -> None:
     """As printed, and as shown in a list."""
     record = InterruptionRecord(3, Interruption[kind.name])

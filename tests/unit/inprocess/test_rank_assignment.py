@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.inplace.pure import renumber
+from holdfast.inplace.pure import rank_tree
 from holdfast.inprocess import Compose
 from holdfast.inprocess.exception import RestartError
 from holdfast.inprocess.rank_assignment import (
@@ -66,8 +66,8 @@ def test_each_survivor_has_one_number_and_nobody_else_has_it(case) -> None:
     """R-1, for both, whoever is lost."""
     world, lost = case
     survivors = [rank for rank in range(world) if rank not in lost]
-    shifted = [renumber.shifted(rank, lost) for rank in range(world)]
-    filled = [renumber.gaps_filled(rank, world, lost) for rank in range(world)]
+    shifted = [rank_tree.shifted(rank, lost) for rank in range(world)]
+    filled = [rank_tree.gaps_filled(rank, world, lost) for rank in range(world)]
 
     assert [rank for rank in shifted if rank is not None] == list(range(len(survivors)))
     assert sorted(rank for rank in filled if rank is not None) == list(range(len(survivors)))
@@ -84,7 +84,7 @@ def test_fill_gaps_is_the_formula_wherever_that_gives_numbers_of_the_new_world(c
     for rank in range(new_world, world):
         if rank not in lost and not any(gone >= new_world for gone in lost):
             expected = sorted(lost)[rank - new_world]
-            assert renumber.gaps_filled(rank, world, lost) == expected
+            assert rank_tree.gaps_filled(rank, world, lost) == expected
 
 
 @pytest.mark.parametrize("kind", [ShiftRanks, FillGaps])

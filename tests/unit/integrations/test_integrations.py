@@ -153,7 +153,7 @@ def test_an_exception_learns_nothing_and_leaves_the_monitor(monitor, tmp_path) -
     with pytest.raises(ValueError, match="nan"):
         fail()
     assert not (tmp_path / "ft_state.json").exists()
-    assert monitor.operations()[-1] == "bye"
+    assert monitor.operations()[-1] == "leavemonitor"
 
     with watch(accelerator, tmp_path) as training:
         for number in training.steps(range(40)):

@@ -10,11 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.job.pure.assign import Assignment, AssignmentError, NodeDesc, Place, Policy, assign
+from holdfast.job.pure.assign import (
+    Assignment,
+    AssignmentError,
+    NodeDesc,
+    Policy,
+    Problem,
+    assign,
+)
+from holdfast.job.pure.job_words import assignment_note
+from holdfast.job.pure.membership import CyclePlace
 
 
 def node(name: str, infra_rank: int | None = None, **more: Any) -> NodeDesc:
-    more = {"addr": name, "pid": 1, "hostname": name, **more}
+    more = {"addr": name, "pid": 1, "hostname": name, "nproc": 1, **more}
     return NodeDesc(id=name, infra_rank=infra_rank, **more)
 
 
@@ -25,6 +34,10 @@ def numbered(*infra_ranks: int) -> list[NodeDesc]:
 def named(names: str, **more: Any) -> list[NodeDesc]:
     """A node per letter, which came in that order."""
     return [node(name, joined=order, **more) for order, name in enumerate(names)]
+
+
+def notes(assignment: Assignment) -> tuple[str, ...]:
+    return tuple(assignment_note(note) for note in assignment.notes)
 
 
 def actives(assignment: Assignment) -> list[str]:
@@ -82,10 +95,10 @@ def test_numbers_that_only_order_nodes_are_compacted() -> None:
 def test_who_fills_a_hole_is_told_once() -> None:
     """A person should know that ranks are not where the scheduler put them; names are bounded."""
     one = assign(numbered(0, 2), Policy(2, 2))
-    assert one.notes == ("nodes get places that no node claims: 1 by n2 (pid 1), infra rank 2",)
+    assert notes(one) == ("nodes get places that no node claims: 1 by n2 (pid 1), infra rank 2",)
 
     many = assign(numbered(*range(100, 110)), Policy(10, 10))
-    assert many.notes[0].endswith("; 3 by n103 (pid 1), infra rank 103 and 6 more")
+    assert notes(many)[0].endswith("; 3 by n103 (pid 1), infra rank 103 and 6 more")
 
     assert assign(numbered(0, 1), Policy(2, 2)).notes == ()
 
@@ -97,7 +110,7 @@ def test_two_nodes_with_one_infra_rank_are_an_error_that_names_both() -> None:
     with pytest.raises(AssignmentError, match=r"infra rank 1 is claimed by 2 nodes: a .*, b ") as e:
         assign(twins, Policy(2, 2))
 
-    assert e.value.problem == "duplicate infra rank"
+    assert e.value.problem is Problem.DUPLICATE_INFRA_RANK
     assert e.value.nodes == ("a", "b")
     assert "--ft-use-infra-group-rank false" in str(e.value)
 
@@ -131,7 +144,7 @@ def test_without_infra_ranks_addresses_order_nodes_and_one_note_says_so(
     result = assign(nodes, Policy(3, 3))
 
     assert actives(result) == ["a", "b", "c"]
-    assert result.notes == (
+    assert notes(result) == (
         f"ranks follow node addresses: neither SLURM_PROCID nor GROUP_RANK is set on {who}",
     )
     assert assign(nodes, by_descriptor(3, 3)).notes == ()
@@ -166,10 +179,10 @@ def test_ranks_are_kept_and_gaps_are_filled(
 def test_address_then_pid_then_id_order_nodes() -> None:
     """Several launchers may share a host, and in containers even a pid."""
     nodes = [
-        NodeDesc("z", "h", 2),
-        NodeDesc("y", "h", 10),
-        NodeDesc("x", "h", 2),
-        NodeDesc("w", "g", 99),
+        node("z", addr="h", pid=2),
+        node("y", addr="h", pid=10),
+        node("x", addr="h", pid=2),
+        node("w", addr="g", pid=99),
     ]
 
     assert actives(assign(nodes, by_descriptor(4, 4))) == ["w", "x", "z", "y"]
@@ -202,9 +215,8 @@ def test_nodes_are_active_up_to_the_convention(active: Any, there: int, count: i
 
     result = assign(numbered(*range(there)), policy)
 
-    assert result.group_world_size == count == min(there, policy.wanted)
+    assert len(result.places) == count == min(there, policy.wanted)
     assert len(result.spares) == there - count
-    assert result.reason.startswith(f"{count} of {there} nodes active")
 
 
 def test_fewer_than_the_least_are_an_error_that_waiting_can_cure() -> None:
@@ -212,7 +224,7 @@ def test_fewer_than_the_least_are_an_error_that_waiting_can_cure() -> None:
     with pytest.raises(AssignmentError) as e:
         assign(numbered(0), Policy(2, 4))
 
-    assert e.value.problem == "too few nodes"
+    assert e.value.problem is Problem.TOO_FEW_NODES
     assert str(e.value) == "1 node of at least 2 (n0 (pid 1)); --nnodes is 2:4"
     with pytest.raises(AssignmentError, match=r"\A0 nodes of at least 1; --nnodes is 1\Z"):
         assign([], Policy())
@@ -224,20 +236,24 @@ def test_global_ranks_are_contiguous_by_group_rank() -> None:
 
     result = assign(nodes, Policy(3, 3))
 
-    assert result.places == (Place("a", 0, 8, 0), Place("b", 1, 1, 8), Place("c", 2, 1, 9))
-    assert (result.world_size, result.group_world_size, result.spares) == (10, 3, ("d",))
+    assert result.places == (
+        CyclePlace("a", 0, 8, 0, "a"),
+        CyclePlace("b", 1, 1, 8, "b"),
+        CyclePlace("c", 2, 1, 9, "c"),
+    )
+    assert (result.world_size, result.spares) == (10, ("d",))
 
 
 @pytest.mark.parametrize(
     ("nodes", "problem", "at_fault"),
     [
-        ([node("a"), node("a", pid=2)], "duplicate node", ("a",)),
-        ([node("a"), node("b", nproc=0)], "bad node", ("b",)),
-        ([node("a", -1), node("b", 0)], "bad node", ("a",)),
+        ([node("a"), node("a", pid=2)], Problem.DUPLICATE_NODE, ("a",)),
+        ([node("a"), node("b", nproc=0)], Problem.BAD_NODE, ("b",)),
+        ([node("a", -1), node("b", 0)], Problem.BAD_NODE, ("a",)),
     ],
 )
 def test_nodes_that_cannot_be_are_named(
-    nodes: list[NodeDesc], problem: str, at_fault: tuple[str, ...]
+    nodes: list[NodeDesc], problem: Problem, at_fault: tuple[str, ...]
 ) -> None:
     """Whoever decides about membership can refuse exactly these."""
     with pytest.raises(AssignmentError) as e:
@@ -266,7 +282,7 @@ def test_a_policy_that_contradicts_itself_is_found_before_there_are_nodes(
         Policy(**values)  # type: ignore[arg-type]
 
     assert str(e.value).startswith(text)
-    assert e.value.problem == "policy"
+    assert e.value.problem is Problem.POLICY
 
 
 # ------------------------------------------------------------------ segments
@@ -325,7 +341,7 @@ def test_two_of_one_infra_rank_are_refused_also_with_segments() -> None:
     nodes = [node("n0", 0, domain="x"), node("n1", 0, domain="y"), node("n2", 1, domain="x")]
     with pytest.raises(AssignmentError) as e:
         assign(nodes, Policy(2, 2, segment=2))
-    assert (e.value.problem, e.value.nodes) == ("duplicate infra rank", ("n0", "n1"))
+    assert (e.value.problem, e.value.nodes) == (Problem.DUPLICATE_INFRA_RANK, ("n0", "n1"))
 
 
 def test_too_few_whole_segments_are_an_error_with_the_numbers() -> None:
@@ -333,7 +349,7 @@ def test_too_few_whole_segments_are_an_error_with_the_numbers() -> None:
     with pytest.raises(AssignmentError) as e:
         assign(in_domains("wxxyz-"), Policy(4, 4, segment=2))
 
-    assert e.value.problem == "too few segments"
+    assert e.value.problem is Problem.TOO_FEW_SEGMENTS
     assert str(e.value) == (
         "--ft-segment 2: 1 whole segment in 4 domains, 2 are needed for 4 nodes; "
         "nodes by domain: 1 in w, 2 in x, 1 in y, 1 in z"
@@ -344,7 +360,7 @@ def test_too_few_whole_segments_are_an_error_with_the_numbers() -> None:
 
 def test_nodes_without_a_domain_and_a_maximum_that_is_no_multiple_are_noted() -> None:
     """Both leave nodes idle that somebody pays for."""
-    assert assign(in_domains("xx-"), Policy(2, 3, segment=2)).notes == (
+    assert notes(assign(in_domains("xx-"), Policy(2, 3, segment=2))) == (
         "--ft-segment: no domain is known of n2 (pid 1); they stay spares",
         "--ft-segment: MAX of --nnodes (3) is not a multiple of 2; 2 is the most",
     )
@@ -416,6 +432,7 @@ def rounds(draw: st.DrawFn) -> tuple[list[NodeDesc], Policy, dict[str, int]]:
         NodeDesc(
             id=f"id{k}",
             addr=draw(st.sampled_from("abc")),
+            hostname="",
             pid=draw(st.integers(1, 2)),
             nproc=draw(st.integers(1, 3)),
             joined=draw(st.integers(0, 3)),
@@ -443,7 +460,7 @@ def attempt(nodes: list[NodeDesc], policy: Policy, past: dict[str, int]) -> Assi
     try:
         return assign(nodes, policy, past)
     except AssignmentError as error:
-        if error.problem not in ("too few nodes", "too few segments"):
+        if error.problem not in (Problem.TOO_FEW_NODES, Problem.TOO_FEW_SEGMENTS):
             raise
         return str(error)
 
@@ -460,11 +477,11 @@ def test_each_rank_has_one_owner_and_each_node_one_part(
     nproc = {n.id: n.nproc for n in nodes}
 
     assert sorted((*actives(result), *result.spares)) == sorted(nproc)
-    assert [p.group_rank for p in result.places] == list(range(result.group_world_size))
+    assert [p.group_rank for p in result.places] == list(range(len(result.places)))
     assert [p.nproc for p in result.places] == [nproc[p.node] for p in result.places]
     owned = [p.rank_offset + local for p in result.places for local in range(p.nproc)]
     assert owned == list(range(result.world_size))
-    assert policy.min_nodes <= result.group_world_size <= policy.wanted
+    assert policy.min_nodes <= len(result.places) <= policy.wanted
 
 
 @given(rounds(), st.data())
@@ -504,7 +521,7 @@ def test_survivors_keep_their_ranks_and_spares_never_displace(
     after = assign(left, policy, before)
 
     for n in left:
-        if before.get(n.id, after.group_world_size) < after.group_world_size:
+        if before.get(n.id, len(after.places)) < len(after.places):
             assert after.group_ranks[n.id] == before[n.id]
     if any(n.id in before and n.id in after.spares for n in left):
         assert all(name in before for name in actives(after))
@@ -524,7 +541,7 @@ def test_whoever_has_a_place_from_outside_has_it(
     infra = {n.id: n.infra_rank or 0 for n in places}
 
     in_place = {infra[p.node] for p in result.places if infra[p.node] == p.group_rank}
-    assert in_place == {rank for rank in infra.values() if rank < result.group_world_size}
+    assert in_place == {rank for rank in infra.values() if rank < len(result.places)}
     stand_ins = [infra[p.node] for p in result.places if infra[p.node] != p.group_rank]
     spares = [infra[name] for name in result.spares]
     assert all(a < b for a, b in pairwise([*stand_ins, *spares]))
@@ -562,4 +579,4 @@ def test_ten_thousand_nodes_are_nothing_special(
     after = assign(left, policy, before.group_ranks)
 
     assert after.world_size == 8 * 9600
-    assert after.group_world_size + len(after.spares) == len(left)
+    assert len(after.places) + len(after.spares) == len(left)

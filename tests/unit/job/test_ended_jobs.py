@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.job import ended_jobs
-from holdfast.job.pure.membership import End, Outcome
+from holdfast.job.pure.membership import End, JobOutcome
 from holdfast.job.pure.workload import Workload
 from holdfast.node.late_launcher import EndedJobs
 
 WORKLOAD = Workload("script", "train.py", contents="1f", path="a0", slurm_job="7")
-WELL = End(Outcome.SUCCEEDED, 0, "all ranks succeeded")
+WELL = End(JobOutcome.SUCCEEDED, 0, "all ranks succeeded")
 
 
 @pytest.fixture(autouse=True)
@@ -33,9 +33,9 @@ def test_a_launcher_that_had_begun_before_the_end_hears_the_end() -> None:
     """It was started for that job; its exit code is the job's."""
     late = jobs()
     jobs().note(WELL)
-    end = late.end_before_us()
+    end = late.end_before_start()
     assert end is not None
-    assert (end.outcome, end.exit_code) == (Outcome.SUCCEEDED, 0)
+    assert (end.outcome, end.exit_code) == (JobOutcome.SUCCEEDED, 0)
     assert end.cause.startswith("all ranks succeeded, 0 s ago")
 
 
@@ -46,18 +46,18 @@ def test_a_launcher_that_begins_after_the_end_is_a_new_run(
     jobs().note(WELL)
     with caplog.at_level(logging.INFO, "holdfast"):
         logging.getLogger("holdfast").propagate = True
-        assert jobs().end_before_us() is None
+        assert jobs().end_before_start() is None
     assert "has succeeded on this endpoint 0 s ago" in caplog.text
 
 
 @pytest.mark.parametrize(
-    "end", [End(Outcome.FAILED, 1, "rank 3 died"), End(Outcome.SHUT_DOWN, 1, "asked")]
+    "end", [End(JobOutcome.FAILED, 1, "rank 3 died"), End(JobOutcome.SHUT_DOWN, 1, "asked")]
 )
 def test_a_job_that_failed_may_be_started_again_by_any_launcher(end: End) -> None:
     """Whoever started it wants another attempt, and a launcher may come before the others."""
     late = jobs()
     jobs().note(end)
-    assert late.end_before_us() is None
+    assert late.end_before_start() is None
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ def test_the_end_of_another_job_concerns_nobody(late: dict[str, object]) -> None
     """Another endpoint, name, script or allocation."""
     comes = jobs(**late)  # type: ignore[arg-type]
     jobs().note(WELL)
-    assert comes.end_before_us() is None
+    assert comes.end_before_start() is None
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[1]", b'{"op": "endedjob"}', b"\xff" * 70000])
 def test_a_record_that_cannot_be_read_is_none(data: bytes) -> None:
     late = jobs()
     ended_jobs.write("29500 none", data)
-    assert late.end_before_us() is None
+    assert late.end_before_start() is None
 
 
 def test_records_of_another_user_are_not_believed(folder: Path) -> None:
@@ -89,7 +89,7 @@ def test_records_of_another_user_are_not_believed(folder: Path) -> None:
     (folder / f"holdfast-ended-{os.geteuid()}").chmod(0o777)
     late = jobs()
     jobs().note(WELL)
-    assert late.end_before_us() is None
+    assert late.end_before_start() is None
     assert not list(folder.glob("holdfast-ended-*/*"))
 
 

@@ -12,20 +12,26 @@ import pytest
 from holdfast.base.pure.common_events import Begin, ControlRequested, IterationRead
 from holdfast.job.pure.assign import Policy
 from holdfast.job.pure.exit_codes import IN_SHORT, NO_RESTART, Ending, of_a_host, why_over
-from holdfast.job.pure.leader import Arrived, Publish, ReadIteration
-from holdfast.job.pure.member import Heard, Member, RanksFailed, Send
-from holdfast.job.pure.membership import EXCLUDE, SHUTDOWN, Descriptor, FailureReport, Pace
+from holdfast.job.pure.leader import ReadIteration
+from holdfast.job.pure.member import Member, RanksFailed, StartRanks
+from holdfast.job.pure.membership import (
+    EXCLUDE,
+    SHUTDOWN,
+    Decision,
+    Descriptor,
+    FailureReport,
+    Message,
+)
 from holdfast.job.pure.rules import Rules
-from holdfast.node.pure.launcher import Event, Finish, Launcher, Met
+from holdfast.job.pure.timing import Pace
+from holdfast.node.pure.launcher import Event, Launcher, LeaveProcess, Met
 from holdfast.node.pure.node import (
-    FailureSeen,
     Node,
     SignalRanks,
-    StartCycle,
     Sweep,
     Swept,
-    WorkerExited,
 )
+from holdfast.node.pure.rank_life import Exited
 
 DOCS = Path(__file__).parents[3] / "docs" / "exit-codes.md"
 
@@ -99,26 +105,22 @@ class Job:
             one, event = todo.pop(0)
             for effect in one.handle(event, 0.0):
                 match effect:
-                    case Send(message):
-                        todo.append((leader, Arrived(message)))
-                    case Publish(decision):
-                        todo.extend((each, Heard(decision)) for each in self.launchers)
-                    case FailureSeen(cycle, _, every, may_restart):
-                        todo.append(
-                            (
-                                one,
-                                RanksFailed(cycle, FailureReport("it exited"), every, may_restart),
-                            )
-                        )
-                    case StartCycle(cycle):
-                        self.cycles = max(self.cycles, cycle + 1)
+                    case _ if isinstance(effect, Message):
+                        todo.append((leader, effect))
+                    case _ if isinstance(effect, Decision):
+                        todo.extend((each, effect) for each in self.launchers)
+                    case RanksFailed():
+                        failure = FailureReport("it exited")
+                        todo.append((one, RanksFailed(**{**vars(effect), "failure": failure})))
+                    case StartRanks(formed):
+                        self.cycles = max(self.cycles, formed.cycle + 1)
                     case SignalRanks():
-                        todo.append((one, WorkerExited(0, -15)))
+                        todo.append((one, Exited(0, -15)))
                     case Sweep():
                         todo.append((one, Swept()))
                     case ReadIteration(first):
                         todo.append((one, IterationRead(0 if first else self.reached)))
-                    case Finish(_, code):
+                    case LeaveProcess(_, code):
                         self.codes[one.member.node] = code
 
     reached: int | None = None
@@ -133,7 +135,7 @@ def end_of(
     last = job.launchers[-1]
     for action in asked:
         job.tell(last, ControlRequested(nodes - 1, action, ""))
-    job.tell(last, WorkerExited(0, code))
+    job.tell(last, Exited(0, code))
     return None if job.cycles == 2 else [job.codes[f"n{number}"] for number in range(nodes)]
 
 

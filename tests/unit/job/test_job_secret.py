@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.job.pure.job_secret import SECRET, drop_secret, without_secret
-from holdfast.node.processes.worker_env import Place, worker_env
+from holdfast.node.processes.worker_env import RankPlace, rank_env
 from holdfast.options.arguments import UsageError, parse_args
 from holdfast.options.help import describe_config
 from holdfast.options.plan import LaunchPlan, make_plan
@@ -25,7 +25,7 @@ def test_the_secret_is_taken_from_the_environment_or_the_command_line() -> None:
         meeting = plan(*words, **environ).meeting
         assert meeting is not None
         assert not meeting.warnings
-        return meeting.secret
+        return meeting.store.secret
 
     assert secret() is None
     assert secret(**{SECRET: ""}) is None
@@ -49,8 +49,8 @@ def test_the_secret_is_not_shown_by_anything_that_shows_a_job() -> None:
     assert "is_host=1,secret=***,timeout=9" in config
     other = plan(f"--rdzv-conf=a=b,secret={WORD}", "--rdzv-backend=etcd")
     assert other.meeting is not None
-    assert other.meeting.other is not None
-    assert other.meeting.other.conf == {"a": "b"}
+    assert other.meeting.store.other is not None
+    assert other.meeting.store.other.conf == {"a": "b"}
     for shown in (config, repr(other), repr(plan(**{SECRET: WORD}))):
         assert WORD not in shown
 
@@ -89,18 +89,8 @@ def test_what_people_see_of_rdzv_conf(conf: str, shown: str) -> None:
 def test_ranks_do_not_inherit_the_secret() -> None:
     """They have no use for it, and their environment is copied into many places."""
     base = {SECRET: WORD, "PET_RDZV_CONF": f"is_host=1,secret={WORD}", "HOME": "/"}
-    place = Place(0, 0, 0, 1, 1, 1, 0, "h", 1)
-    env = worker_env(
-        base,
-        place,
-        role="default",
-        run_id="j1",
-        max_restarts=0,
-        error_file="e",
-        launcher_socket="s",
-        monitor_socket=None,
-        marker="m",
-    )
+    place = RankPlace(0, 0, 0, 1, 1, 1, 0, "h", 1)
+    env = rank_env(plan(), place, base, "s", None)
     assert not any(WORD in value for value in env.values())
     assert (env["PET_RDZV_CONF"], env["HOME"]) == ("is_host=1", "/")
     assert base[SECRET] == WORD

@@ -11,39 +11,37 @@ from holdfast.base.pure.common_events import Begin, IterationRead, Note, TimePas
 from holdfast.job.pure.assign import Policy as NodePolicy
 from holdfast.job.pure.leader import (
     Abdicate,
-    Arrived,
     Close,
     Effect,
     Event,
     Leader,
-    Phase,
-    Publish,
+    LeaderPhase,
     ReadIteration,
 )
 from holdfast.job.pure.membership import (
     SHUTDOWN,
     Beat,
-    Control,
+    ControlAsked,
     Decision,
     Descriptor,
     End,
     FailureReport,
+    JobOutcome,
     Join,
     LeaderBeat,
     Leave,
     LeaveWhy,
     Message,
+    NodeRefused,
     NodeState,
-    Outcome,
-    Pace,
-    Refused,
     Round,
-    State,
-    Stop,
+    StateChanged,
+    StopCycle,
     StopWhy,
 )
-from holdfast.job.pure.restarts import READ_LIMIT_S, SameFailures
+from holdfast.job.pure.restarts import SameFailures
 from holdfast.job.pure.rules import RestartPolicy, Rules
+from holdfast.job.pure.timing import READ_LIMIT_S, Pace
 from holdfast.job.pure.workload import Workload
 
 H, U, F, S = NodeState.HEALTHY, NodeState.UNHEALTHY, NodeState.FAILED, NodeState.SUCCEEDED
@@ -86,9 +84,9 @@ class Job:
         self.reads += reads(effects)
         found: list[Decision | Close] = []
         for effect in effects:
-            if isinstance(effect, Publish) and not isinstance(effect.decision, LeaderBeat):
-                self.published.append(effect.decision)
-                found.append(plain(effect.decision))
+            if isinstance(effect, Decision) and not isinstance(effect, LeaderBeat):
+                self.published.append(effect)
+                found.append(plain(effect))
             elif isinstance(effect, Close):
                 found.append(effect)
         return found
@@ -97,7 +95,7 @@ class Job:
         return self.decided(self.leader.handle(event, self.now))
 
     def hear(self, *messages: Message) -> list[Decision | Close]:
-        return [decision for one in messages for decision in self.tell(Arrived(one))]
+        return [decision for one in messages for decision in self.tell(one)]
 
     def join(self, *nodes: str, have: int = -1, **options: object) -> list[Decision | Close]:
         self.nodes += [node for node in nodes if node not in self.nodes]
@@ -106,7 +104,7 @@ class Job:
     def state(self, node: str, state: NodeState, **options: object) -> list[Decision | Close]:
         known = {key: options.pop(key) for key in ("names_a_peer", "signature") if key in options}
         failure = FailureReport(f"a rank of {node} failed", **known)
-        return self.hear(State(node, self.leader.cycle, state, failure, **options))
+        return self.hear(StateChanged(node, self.leader.cycle, state, failure, **options))
 
     def wait(self, seconds: float) -> list[Decision | Close]:
         """Let time pass; every node that is not mute beats, the machine sleeps in between."""
@@ -124,9 +122,9 @@ class Job:
 
 def plain(decision: Decision) -> Decision:
     """Without the facts that follow from what is in it for people."""
-    if isinstance(decision, Stop):
+    if isinstance(decision, StopCycle):
         failure = {"over": "", "why": StopWhy.FAILURE, "failure": FailureReport()}
-        return Stop(**{**vars(decision), **failure})
+        return StopCycle(**{**vars(decision), **failure})
     if isinstance(decision, End):
         return End(**{**vars(decision), "over": "", "stopped": -1})
     return decision
@@ -195,7 +193,7 @@ def test_too_few_in_time_is_the_end() -> None:
     assert job.wait(899) == []
 
     assert job.wait(1) == [
-        End(Outcome.FAILED, 1, "2 of 3 nodes joined within 900 s (n0 (pid 0), n1 (pid 1))")
+        End(JobOutcome.FAILED, 1, "2 of 3 nodes joined within 900 s (n0 (pid 0), n1 (pid 1))")
     ]
 
 
@@ -204,9 +202,9 @@ def test_when_the_time_to_form_is_over_no_iteration_is_waited_for() -> None:
     rules = Rules(NodePolicy(1, 1), max_restarts=1, first_last_call_s=0.0, reads_iterations=True)
     leader = Leader(rules, Pace(9.0, 1.0, 5.0, join_timeout_s=2.0))
     leader.handle(Begin(), 0.0)
-    leader.handle(Arrived(Join("n0", desc("n0"))), 0.0)
-    leader.handle(Arrived(State("n0", 0, F, FailureReport("x"))), 1.0)
-    leader.handle(Arrived(Join("n0", desc("n0"), 0)), 1.1)
+    leader.handle(Join("n0", desc("n0")), 0.0)
+    leader.handle(StateChanged("n0", 0, F, FailureReport("x")), 1.0)
+    leader.handle(Join("n0", desc("n0"), 0), 1.1)
     assert leader.cycle == 0
     leader.handle(TimePassed(), 2.1)
     leader.handle(TimePassed(), 3.0)
@@ -244,7 +242,7 @@ def test_exclusion_without_a_spare_ends_a_job_of_fixed_size_at_once() -> None:
 
     assert excluded(job, "n1") == [
         End(
-            Outcome.FAILED,
+            JobOutcome.FAILED,
             1,
             "1 of 2 nodes is left, and no other can take a place (--nnodes 2): n1 (pid 1): "
             "excluded (ECC errors)",
@@ -331,7 +329,7 @@ def test_a_node_that_was_never_fit_counts_before_the_first_cycle_too() -> None:
     (end,) = job.wait(1)
 
     assert isinstance(end, End)
-    assert (end.outcome, end.exit_code) == (Outcome.FAILED, 1)
+    assert (end.outcome, end.exit_code) == (JobOutcome.FAILED, 1)
     assert end.cause.endswith("n0: unhealthy (GPU 0 is lost)")
 
 
@@ -389,7 +387,7 @@ def test_a_node_that_dies_as_the_round_closes_costs_one_silence() -> None:
     job.mute.add("n1")
 
     (stop,) = job.wait(15)
-    assert stop == Stop(0, "n1 (pid 1) was lost (silent for 15.0 s)", "n1", 0, silent_s=15.0)
+    assert stop == StopCycle(0, "n1 (pid 1) was lost (silent for 15.0 s)", "n1", 0, silent_s=15.0)
     (formed,) = job.join("n0", have=0)
 
     assert names(formed) == ("n0", "n2")
@@ -402,9 +400,9 @@ def test_what_was_gone_stays_gone() -> None:
     job.wait(15)
     job.join("n0", have=0)
 
-    gone = Refused("n1", "silent for 15.0 s", may_return=True)
+    gone = NodeRefused("n1", "silent for 15.0 s", may_return=True)
     assert job.hear(Beat("n1")) == [gone]
-    assert job.hear(Beat("n1"), Join("n1", desc("n1"), 0), State("n1", 1, F)) == []
+    assert job.hear(Beat("n1"), Join("n1", desc("n1"), 0), StateChanged("n1", 1, F)) == []
 
 
 def test_a_leave_that_overtakes_its_join_wins() -> None:
@@ -422,7 +420,7 @@ def test_of_two_with_one_infra_rank_the_first_stays() -> None:
     job.now = 1.0
     assert job.join("n2", infra_rank=1) == []  # who of the two is alive?
     (refused,) = job.wait(5)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, NodeRefused)
     assert refused.node == "n2"
     assert "infra rank 1 is claimed by 2 nodes" in refused.why
 
@@ -451,7 +449,7 @@ def test_a_failure_is_told_to_all_and_all_come_back() -> None:
     """R-2, B-1: the next round is formed when the last survivor has joined again."""
     job = running("n0", "n1", "n2", max_restarts=2)
 
-    assert job.state("n1", U) == [Stop(0, "a rank of n1 failed", "n1", 1)]
+    assert job.state("n1", U) == [StopCycle(0, "a rank of n1 failed", "n1", 1)]
     assert job.state("n2", F) == []
     assert job.join("n0", "n2", have=0) == []
     (formed,) = job.join("n1", have=0)
@@ -468,8 +466,8 @@ OWN = "rank 3 (local rank 1, pid 8): exit code 3 on n1"
 def test_the_first_cause_is_chosen_when_all_nodes_have_reported() -> None:
     """A rank that names a peer may be heard before that peer, which is reaped later."""
     job = running("n0", "n1", "n2", max_restarts=1)
-    failed = State("n0", 0, U, FailureReport(PEER, names_a_peer=True))
-    assert job.hear(failed) == [Stop(0, PEER, "n0", 0)]
+    failed = StateChanged("n0", 0, U, FailureReport(PEER, names_a_peer=True))
+    assert job.hear(failed) == [StopCycle(0, PEER, "n0", 0)]
 
     job.hear(
         Join("n0", desc("n0"), 0, FailureReport(PEER, names_a_peer=True)), Join("n2", desc("n2"), 0)
@@ -490,9 +488,9 @@ def test_a_stop_and_the_end_say_by_facts_what_their_sentences_say() -> None:
     """What failed, whether a cycle follows, and whether the end is of what was stopped for."""
     job = running("n0", "n1", max_restarts=0)
     failure = FailureReport("rank 1 died", rank=1, exit_code=-9, incident=2)
-    job.hear(State("n1", 0, U, failure))
+    job.hear(StateChanged("n1", 0, U, failure))
     stop = job.published[-1]
-    assert isinstance(stop, Stop)
+    assert isinstance(stop, StopCycle)
     assert (stop.why, stop.failure, stop.over) == (StopWhy.FAILURE, failure, "FAILED")
     job.hear(Join("n0", desc("n0"), 0), Join("n1", desc("n1"), 0, failure))
     end = job.published[-1]
@@ -500,7 +498,7 @@ def test_a_stop_and_the_end_say_by_facts_what_their_sentences_say() -> None:
     assert (end.over, end.stopped) == ("FAILED", 0)
 
     job = running("n0", "n1", max_restarts=0)
-    job.hear(State("n1", 0, U, failure))
+    job.hear(StateChanged("n1", 0, U, failure))
     other = FailureReport("rank 0 ran out of memory", rank=0)
     job.hear(Join("n1", desc("n1"), 0), Join("n0", desc("n0"), 0, other))
     end = job.published[-1]
@@ -508,7 +506,7 @@ def test_a_stop_and_the_end_say_by_facts_what_their_sentences_say() -> None:
     assert end.stopped == 0, "of two that name no peer the first counts"
     worse = FailureReport("rank 1 lost a peer", rank=1, names_a_peer=True)
     job = running("n0", "n1", max_restarts=0)
-    job.hear(State("n1", 0, U, worse))
+    job.hear(StateChanged("n1", 0, U, worse))
     job.hear(Join("n1", desc("n1"), 0), Join("n0", desc("n0"), 0, other))
     end = job.published[-1]
     assert isinstance(end, End)
@@ -520,7 +518,7 @@ def test_a_lost_node_is_the_cause_of_errors_that_name_a_peer() -> None:
     for names_a_peer in (True, False):
         job = running("n0", "n1", "n2", least=1, most=3, max_restarts=1)
         job.mute.add("n1")
-        job.hear(State("n0", 0, U, FailureReport(PEER, names_a_peer=names_a_peer)))
+        job.hear(StateChanged("n0", 0, U, FailureReport(PEER, names_a_peer=names_a_peer)))
         job.hear(
             Join("n0", desc("n0"), 0, FailureReport(PEER, names_a_peer=names_a_peer)),
             Join("n2", desc("n2"), 0),
@@ -536,7 +534,7 @@ def test_a_spare_that_is_lost_and_growth_are_no_causes() -> None:
     job = running("n0", "n1", "n2", least=2, most=2, max_restarts=1)
     job.mute.add("n2")
     assert job.wait(20) == []
-    job.hear(State("n0", 0, U, FailureReport(PEER, names_a_peer=True)))
+    job.hear(StateChanged("n0", 0, U, FailureReport(PEER, names_a_peer=True)))
     (formed,) = job.hear(Join("n0", desc("n0"), 0), Join("n1", desc("n1"), 0))
     assert isinstance(formed, Round)
     assert formed.ended_by is not None
@@ -550,12 +548,12 @@ def test_the_last_failure_is_the_job_s() -> None:
     job.join("n0", "n1", have=0)
 
     why = "no restart is left (--max-restarts 1)"
-    assert job.state("n0", F) == [Stop(1, "a rank of n0 failed", "n0", 0, why)]
+    assert job.state("n0", F) == [StopCycle(1, "a rank of n0 failed", "n0", 0, why)]
     assert job.join("n0", have=1) == []
-    assert job.join("n1", have=1) == [End(Outcome.FAILED, 1, "a rank of n0 failed", why)]
+    assert job.join("n1", have=1) == [End(JobOutcome.FAILED, 1, "a rank of n0 failed", why)]
     assert job.hear(Leave("n0", LeaveWhy.FINISHED)) == []
     assert job.hear(Leave("n1", LeaveWhy.FINISHED)) == [Close()]
-    assert job.leader.phase is Phase.CLOSED
+    assert job.leader.phase is LeaderPhase.CLOSED
     assert job.leader.next_deadline() is None
     assert job.tell(TimePassed()) == []
 
@@ -565,7 +563,7 @@ def test_a_budget_may_be_for_a_period() -> None:
     job = running("n0", max_restarts=1, restarts_period_s=50.0)
     for cycle in range(3):
         (stop,) = job.state("n0", F)
-        assert isinstance(stop, Stop)
+        assert isinstance(stop, StopCycle)
         job.join("n0", have=cycle)
         job.wait(50)
     job.state("n0", F)
@@ -580,9 +578,9 @@ def test_old_news_changes_nothing() -> None:
     job = running("n0", "n1", "n2", least=2, most=2, max_restarts=3)
     job.state("n0", F)
     job.join("n0", "n1", have=0)
-    assert job.hear(State("n1", 0, F, FailureReport("late"))) == []
-    assert job.hear(State("n2", 1, F, FailureReport("a spare has no ranks"))) == []
-    assert job.hear(State("n9", 1, F, FailureReport("nobody"))) == []
+    assert job.hear(StateChanged("n1", 0, F, FailureReport("late"))) == []
+    assert job.hear(StateChanged("n2", 1, F, FailureReport("a spare has no ranks"))) == []
+    assert job.hear(StateChanged("n9", 1, F, FailureReport("nobody"))) == []
 
 
 def test_without_a_spare_the_job_goes_on_smaller() -> None:
@@ -612,7 +610,7 @@ def test_a_survivor_that_never_comes_back_is_left_behind() -> None:
 
     refused, formed = job.wait(900)
 
-    assert refused == Refused("n1", "not back 900 s after the end of cycle 0")
+    assert refused == NodeRefused("n1", "not back 900 s after the end of cycle 0")
     assert names(formed) == ("n0",)
 
 
@@ -624,7 +622,7 @@ def test_growth_costs_no_restart_but_a_pause() -> None:
     assert job.wait(19) == []
 
     assert job.wait(1) == [
-        Stop(0, "n2 (pid 2) joined, and the job grows from 2 nodes to 3", "n2", 0)
+        StopCycle(0, "n2 (pid 2) joined, and the job grows from 2 nodes to 3", "n2", 0)
     ]
     (formed,) = job.join("n0", "n1", have=0)
     assert isinstance(formed, Round)
@@ -682,8 +680,10 @@ def test_a_rank_may_ask_for_no_restart() -> None:
     """Whatever is left of the budget; with an exit code of its own."""
     job = running("n0", max_restarts=5)
     why = "exit code 93 asks for no restart (--ft-no-restart-exit-code)"
-    assert job.state("n0", F, may_restart=False) == [Stop(0, "a rank of n0 failed", "n0", 5, why)]
-    assert job.join("n0", have=0) == [End(Outcome.FAILED, 93, "a rank of n0 failed", why)]
+    assert job.state("n0", F, may_restart=False) == [
+        StopCycle(0, "a rank of n0 failed", "n0", 5, why)
+    ]
+    assert job.join("n0", have=0) == [End(JobOutcome.FAILED, 93, "a rank of n0 failed", why)]
 
 
 @pytest.mark.parametrize("slept_s", [5.0, 12.0, 40.0])
@@ -697,7 +697,7 @@ def test_a_leader_that_was_asleep_gives_that_time_to_the_others(slept_s: float) 
 
     [stop] = job.wait(40.0)
 
-    assert isinstance(stop, Stop)
+    assert isinstance(stop, StopCycle)
     gone_at = max(Pace().silence_s, woke_at + min(late_s, Pace().silence_s))
     late_s = late_s if late_s > Pace().beat_s else 0.0  # that is no sleep
     assert job.notes[0].endswith(f"(silent for {gone_at - late_s:.1f} s)"), job.notes
@@ -708,7 +708,7 @@ def test_what_a_leader_missed_in_its_sleep_is_its_own_fault() -> None:
     job = running("n0", "n1", max_restarts=1)
     job.now += 30.0
     job.tell(TimePassed())
-    lost = State(
+    lost = StateChanged(
         "n1",
         0,
         F,
@@ -718,7 +718,7 @@ def test_what_a_leader_missed_in_its_sleep_is_its_own_fault() -> None:
 
     (stop,) = job.hear(lost)
 
-    assert stop == Stop(
+    assert stop == StopCycle(
         0,
         "the launcher that leads the job did nothing for 30.0 s; n1 (pid 1) ended its ranks after "
         "10.0 s without a message from it",
@@ -741,7 +741,7 @@ def test_a_node_of_the_last_cycle_is_awaited_however_long_it_is_silent() -> None
     job.mute.add("n1")
     job.wait(20.0)
     (stop,) = job.state("n0", F, names_a_peer=True)
-    assert isinstance(stop, Stop)
+    assert isinstance(stop, StopCycle)
     ((end,), (lost,)) = job.join("n0", "n2", have=0), job.notes[-1:]
     assert isinstance(end, End)
     assert re.search("n1 .* was lost .silent for", lost)
@@ -755,19 +755,19 @@ def test_a_silent_node_of_the_last_cycle_that_nobody_needs_is_given_up_later() -
     job.state("n0", S)
     assert job.wait(Pace().silence_s + Pace().return_s - 2.5) == []
     [stop] = job.wait(5.0)
-    assert isinstance(stop, Stop)
+    assert isinstance(stop, StopCycle)
 
 
 def test_a_rank_that_is_heard_of_last_may_still_ask_for_no_restart() -> None:
     """Its peers failed because of it, and were reaped before it."""
     job = running("n0", "n1", max_restarts=5)
     (stop,) = job.state("n1", U)
-    assert isinstance(stop, Stop)
+    assert isinstance(stop, StopCycle)
     assert stop.no_restart == ""
     assert job.state("n0", U, may_restart=False) == []
     (end,) = job.join("n0", "n1", have=0)
     why = "exit code 93 asks for no restart (--ft-no-restart-exit-code)"
-    assert end == End(Outcome.FAILED, 93, "a rank of n1 failed", why)
+    assert end == End(JobOutcome.FAILED, 93, "a rank of n1 failed", why)
 
 
 def test_the_last_restart_is_spent_and_a_rank_that_is_heard_of_last_asks_for_none() -> None:
@@ -795,8 +795,8 @@ def test_a_rank_that_asks_for_no_restart_asks_for_nothing_in_later_cycles() -> N
     job = running("n0", max_restarts=5)
     job.state("n0", F)
     job.join("n0", have=0)
-    assert job.hear(State("n0", 0, F, FailureReport("late"), may_restart=False)) == []
-    assert isinstance(job.state("n0", F)[0], Stop)
+    assert job.hear(StateChanged("n0", 0, F, FailureReport("late"), may_restart=False)) == []
+    assert isinstance(job.state("n0", F)[0], StopCycle)
 
 
 def test_no_restart_is_not_forgotten_while_enough_nodes_go_on() -> None:
@@ -804,7 +804,7 @@ def test_no_restart_is_not_forgotten_while_enough_nodes_go_on() -> None:
     job = running("n0", "n1", "n2", least=2, max_restarts=5, restart=RestartPolicy.MIN_HEALTHY)
     assert job.state("n0", F, may_restart=False) == []
     (stop,) = job.state("n1", F)
-    assert isinstance(stop, Stop)
+    assert isinstance(stop, StopCycle)
     (end,) = job.join("n0", "n1", "n2", have=0)
     assert isinstance(end, End)
     assert end.exit_code == 93
@@ -817,7 +817,7 @@ def reads(effects: list[Effect]) -> list[ReadIteration]:
 def measured(**options: object) -> Job:
     """A job of one node that began at iteration 100, and whose checkpoints can be read."""
     job = Job(1, 1, options={"max_restarts": 9, "reads_iterations": True, **options})
-    effects = job.leader.handle(Arrived(Join("n0", desc("n0"))), job.now)
+    effects = job.leader.handle(Join("n0", desc("n0")), job.now)
     assert reads(effects) == [ReadIteration(first=True)]
     job.nodes.append("n0")
     job.tell(IterationRead(100))
@@ -828,10 +828,10 @@ def fail(job: Job, iteration: int | None, *, answers: bool = True) -> list[Decis
     """The cycle fails, with checkpoints up to ``iteration``; what follows when all are back."""
     cycle = job.leader.cycle
     effects = job.leader.handle(
-        Arrived(State("n0", cycle, F, FailureReport("a rank of n0 failed"))), job.now
+        StateChanged("n0", cycle, F, FailureReport("a rank of n0 failed")), job.now
     )
     assert reads(effects) == [ReadIteration(first=False)]
-    assert isinstance(job.decided(effects)[0], Stop)
+    assert isinstance(job.decided(effects)[0], StopCycle)
     if answers:
         assert job.tell(IterationRead(iteration)) == []
     return job.join("n0", have=cycle)
@@ -844,7 +844,7 @@ def test_a_job_that_does_not_advance_is_given_up() -> None:
         assert isinstance(fail(job, iteration)[0], Round)
 
     assert fail(job, 150) == [
-        End(Outcome.FAILED, 93, "a rank of n0 failed", "no progress in 2 cycles in a row")
+        End(JobOutcome.FAILED, 93, "a rank of n0 failed", "no progress in 2 cycles in a row")
     ]
 
 
@@ -937,7 +937,7 @@ def test_a_cycle_that_ended_with_a_silent_node_does_not_count() -> None:
     job.reads.clear()
     job.mute.add("n1")
     (stop,) = job.wait(15)
-    assert isinstance(stop, Stop)
+    assert isinstance(stop, StopCycle)
     assert job.reads == []
 
 
@@ -968,7 +968,7 @@ def test_a_job_that_can_have_no_other_node_ends_when_its_node_leaves(
     """Also before it has ever joined."""
     for job in (of_one(), Job(1, 1, options={"is_of_one": True, "launchers": 1})):
         end, close = job.hear(Leave("n0", why, "as it says"))
-        assert end == End(Outcome.FAILED, code, "as it says")
+        assert end == End(JobOutcome.FAILED, code, "as it says")
         assert isinstance(close, Close)
 
 
@@ -976,14 +976,14 @@ def test_a_shutdown_that_is_asked_for_with_the_failure_costs_no_restart() -> Non
     """It comes in the place of one, and counts before a budget that is spent."""
     for restarts in (5, 0):
         job = of_one(max_restarts=restarts)
-        asks = Control("n0", SHUTDOWN, 3, "bad data")
+        asks = ControlAsked("n0", SHUTDOWN, 3, "bad data")
         (stop,) = job.state("n0", F, asks=asks)
-        assert stop == Stop(
+        assert stop == StopCycle(
             0, "a rank of n0 failed", "n0", restarts, "a rank has asked for ShutdownWorkload"
         )
         (end,) = job.join("n0", have=0)
         assert isinstance(end, End)
-        assert end.outcome is Outcome.SHUT_DOWN
+        assert end.outcome is JobOutcome.SHUT_DOWN
         assert job.leader.restarts_used == 0
 
 
@@ -1000,9 +1000,9 @@ def test_what_says_more_than_an_exclusion_comes_first() -> None:
 @pytest.mark.parametrize(
     ("states", "outcome"),
     [
-        ([S, S, F], End(Outcome.SUCCEEDED, 0, "2 nodes succeeded")),
-        ([F, S, S], End(Outcome.SUCCEEDED, 0, "2 nodes succeeded")),
-        ([S, S, S], End(Outcome.SUCCEEDED, 0, "3 nodes succeeded")),
+        ([S, S, F], End(JobOutcome.SUCCEEDED, 0, "2 nodes succeeded")),
+        ([F, S, S], End(JobOutcome.SUCCEEDED, 0, "2 nodes succeeded")),
+        ([S, S, S], End(JobOutcome.SUCCEEDED, 0, "3 nodes succeeded")),
         ([F, H, H], None),
         ([U, H, S], None),
         ([U, H, H], None),
@@ -1032,11 +1032,11 @@ def test_min_healthy_restarts_all_below_the_minimum(states: list[NodeState]) -> 
             for decision in job.state(node, state)
         ]
         assert len(found) == 1
-        assert isinstance(found[0], Stop)
+        assert isinstance(found[0], StopCycle)
         if not restarts:
             (end,) = job.join("n0", "n1", "n2", have=0)
             assert isinstance(end, End)
-            assert (end.outcome, end.exit_code) == (Outcome.FAILED, None)
+            assert (end.outcome, end.exit_code) == (JobOutcome.FAILED, None)
 
 
 def test_min_healthy_counts_a_silent_node_as_lost_for_the_cycle() -> None:
@@ -1046,7 +1046,7 @@ def test_min_healthy_counts_a_silent_node_as_lost_for_the_cycle() -> None:
     assert job.wait(20) == []
     job.mute.add("n1")
     (stop,) = job.wait(20)
-    assert isinstance(stop, Stop)
+    assert isinstance(stop, StopCycle)
 
 
 @pytest.mark.parametrize(
@@ -1054,8 +1054,8 @@ def test_min_healthy_counts_a_silent_node_as_lost_for_the_cycle() -> None:
     [
         ([U], []),
         ([U, U], []),
-        ([U, S], [End(Outcome.SUCCEEDED, 0, "all ranks succeeded")]),
-        ([U, F], [Stop(0, "a rank of n0 failed", "n0", 1)]),
+        ([U, S], [End(JobOutcome.SUCCEEDED, 0, "all ranks succeeded")]),
+        ([U, F], [StopCycle(0, "a rank of n0 failed", "n0", 1)]),
     ],
 )
 def test_min_healthy_on_one_node_goes_on_while_a_rank_runs(
@@ -1074,7 +1074,7 @@ def test_a_job_succeeds_when_the_last_node_has() -> None:
     job.mute.add("n0")
     assert job.wait(20) == []
 
-    assert job.state("n1", S) == [End(Outcome.SUCCEEDED, 0, "all ranks succeeded")]
+    assert job.state("n1", S) == [End(JobOutcome.SUCCEEDED, 0, "all ranks succeeded")]
 
 
 def test_a_shutdown_request_ends_the_job_for_all() -> None:
@@ -1082,10 +1082,10 @@ def test_a_shutdown_request_ends_the_job_for_all() -> None:
     job = running("n0", "n1", max_restarts=5)
     job.state("n0", F)
     end = End(
-        Outcome.SHUT_DOWN, 1, "rank 3 on n0 (pid 0) asked to shut the workload down: bad data"
+        JobOutcome.SHUT_DOWN, 1, "rank 3 on n0 (pid 0) asked to shut the workload down: bad data"
     )
-    assert job.hear(Control("n0", "Continue", 1, "")) == []
-    assert job.hear(Control("n0", SHUTDOWN, 3, "bad data")) == []
+    assert job.hear(ControlAsked("n0", "Continue", 1, "")) == []
+    assert job.hear(ControlAsked("n0", SHUTDOWN, 3, "bad data")) == []
     assert job.join("n1", have=0) == [end]
     assert job.join("n5") == [end]
     assert job.join("n5") == []
@@ -1095,7 +1095,7 @@ def test_a_shutdown_waits_for_ranks_that_may_know_more() -> None:
     """As on one node: 93 says that another attempt is no use, whoever says it first."""
     job = running("n0", "n1", max_restarts=5)
     job.state("n0", F)
-    assert job.hear(Control("n0", SHUTDOWN, 3, "bad data")) == []
+    assert job.hear(ControlAsked("n0", SHUTDOWN, 3, "bad data")) == []
 
     assert job.state("n1", F, may_restart=False) == []
     (end,) = job.join("n1", have=0)
@@ -1107,8 +1107,8 @@ def test_a_shutdown_waits_for_ranks_that_may_know_more() -> None:
 def test_a_launcher_that_closes_a_job_that_runs_is_not_waited_for() -> None:
     """As by ``set_closed`` of torchrun: nothing else stops the ranks."""
     job = running("n0", "n1")
-    (end,) = job.hear(Control("n0", SHUTDOWN, -1, "closed"))
-    assert end == End(Outcome.SHUT_DOWN, 1, "n0 (pid 0) asked to shut the workload down: closed")
+    (end,) = job.hear(ControlAsked("n0", SHUTDOWN, -1, "closed"))
+    assert end == End(JobOutcome.SHUT_DOWN, 1, "n0 (pid 0) asked to shut the workload down: closed")
 
 
 def test_the_end_does_not_wait_for_the_silent_for_ever() -> None:
@@ -1128,14 +1128,14 @@ def test_a_job_that_is_told_to_end_may_save_its_work() -> None:
     assert job.state("n1", NodeState.LEAVING) == []
     assert job.hear(Leave("n0", LeaveWhy.SIGNALLED)) == []
     assert job.hear(Leave("n1", LeaveWhy.SIGNALLED)) == [
-        Stop(0, "n1 (pid 1) left the job (signalled)", "n1", 4)
+        StopCycle(0, "n1 (pid 1) left the job (signalled)", "n1", 4)
     ]
 
 
 def test_a_node_that_is_told_to_end_is_no_cause_of_what_fails_elsewhere() -> None:
     """Nor does it hide that it is the same failure as before."""
     job = running("n0", "n1", least=1, max_restarts=5, max_same_failures=1)
-    job.hear(State("n1", 0, NodeState.LEAVING, FailureReport("SIGTERM")))
+    job.hear(StateChanged("n1", 0, NodeState.LEAVING, FailureReport("SIGTERM")))
     job.state("n0", F, signature="oom")
     job.hear(Leave("n1", LeaveWhy.SIGNALLED, "SIGTERM"))
 
@@ -1149,7 +1149,7 @@ def test_one_node_that_is_told_to_end_does_not_hold_up_the_rest() -> None:
     job = running("n0", "n1", least=1, max_restarts=5)
     assert job.state("n0", NodeState.LEAVING) == []
     (stop,) = job.state("n1", F)
-    assert isinstance(stop, Stop)
+    assert isinstance(stop, StopCycle)
     assert job.join("n1", have=0) == []
     (formed,) = job.hear(Leave("n0", LeaveWhy.SIGNALLED))
     assert names(formed) == ("n1",)
@@ -1158,7 +1158,7 @@ def test_one_node_that_is_told_to_end_does_not_hold_up_the_rest() -> None:
 def test_a_leader_that_must_go_ends_the_job() -> None:
     job = running("n0", "n1")
     (end,) = job.tell(Abdicate("SIGTERM"))
-    assert end == End(Outcome.FAILED, 1, "the launcher that led the job left: SIGTERM")
+    assert end == End(JobOutcome.FAILED, 1, "the launcher that led the job left: SIGTERM")
     assert job.tell(Abdicate("again")) == []
 
 
@@ -1166,12 +1166,12 @@ def test_a_silent_leader_would_be_missed_so_it_beats() -> None:
     """At least every ``beat_s``; a decision is as good as a beat."""
     leader = Leader(Rules(NodePolicy(1, 1)))
     assert leader.next_deadline() is None
-    assert leader.handle(Begin(), 0.0) == [Publish(LeaderBeat())]
-    leader.handle(Arrived(Join("n0", desc("n0"))), 0.5)
-    assert leader.phase is Phase.RUNNING
+    assert leader.handle(Begin(), 0.0) == [LeaderBeat()]
+    leader.handle(Join("n0", desc("n0")), 0.5)
+    assert leader.phase is LeaderPhase.RUNNING
     assert leader.next_deadline() == 3.5
     assert leader.handle(TimePassed(), 3.4) == []
-    assert leader.handle(TimePassed(), 3.5) == [Publish(LeaderBeat())]
+    assert leader.handle(TimePassed(), 3.5) == [LeaderBeat()]
 
 
 def test_beats_tell_all_nodes_that_a_rank_of_one_has_reported_to_its_monitor() -> None:
@@ -1181,7 +1181,7 @@ def test_beats_tell_all_nodes_that_a_rank_of_one_has_reported_to_its_monitor() -
         job.hear(Beat("n0", reported=reported))
     beats = job.leader.handle(TimePassed(), job.leader.next_deadline() or 0.0)
 
-    assert beats == [Publish(LeaderBeat(reported=3))]
+    assert beats == [LeaderBeat(reported=3)]
 
 
 # ---------------------------------------------------------------- what those who wait are told
@@ -1199,10 +1199,10 @@ class Listener:
         def listen(event: Event, now: float) -> list[Effect]:
             effects = handle(event, now)
             for effect in effects:
-                if isinstance(effect, Publish) and isinstance(effect.decision, LeaderBeat):
+                if isinstance(effect, LeaderBeat):
                     self.beats += 1
-                    if effect.decision.waits not in ("", *self.heard[-1:]):
-                        self.heard.append(effect.decision.waits)
+                    if effect.waits not in ("", *self.heard[-1:]):
+                        self.heard.append(effect.waits)
             return effects
 
         self.job.leader.handle = listen  # type: ignore[method-assign]
@@ -1310,8 +1310,8 @@ def test_telling_those_who_wait_costs_the_same_however_many_come(size: int) -> N
         now = 10.0 * number / size
         node = f"m{number}"
         joined = Join(node, Descriptor(f"10.0.0.{number}", node, nproc=1, pid=number))
-        effects += leader.handle(Arrived(joined), now)
-    assert 2 <= sum(isinstance(effect, Publish) for effect in effects) <= 12
+        effects += leader.handle(joined, now)
+    assert 2 <= sum(isinstance(effect, Decision) for effect in effects) <= 12
 
 
 JOB = Workload("script", "train.py", contents="1f", path="a0", is_named=True)
@@ -1330,7 +1330,7 @@ def test_a_launcher_of_another_job_is_refused_whatever_the_job_is_doing(phase: s
 
     (refused,) = job.join("n5", workload=OTHER)
 
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, NodeRefused)
     assert refused.node == "n5"
     assert "the launcher on n5 (pid 5) belongs to another job" in refused.why
     assert "script eval.py (sha256 2e, 0 arguments, --nnodes 1)" in refused.why

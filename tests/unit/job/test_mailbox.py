@@ -11,18 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.job.pure import mailbox as rules
+from holdfast.job.pure import mailbox
 from holdfast.job.pure.mailbox import (
-    HOLE_S,
     LATE_MOST,
-    LATE_S,
-    LOOK_AGAIN_S,
-    LOOK_AGAIN_S_MAX,
     NEWEST,
+    Abandoned,
     Answer,
     AskCount,
-    Look,
-    Lost,
+    Check,
     MailboxReader,
     Operation,
     Pause,
@@ -30,6 +26,7 @@ from holdfast.job.pure.mailbox import (
     Take,
     WaitFor,
 )
+from holdfast.job.pure.timing import HOLE_S, LATE_S, LOOK_AGAIN_S, LOOK_AGAIN_S_MAX
 
 STEP_S = 1e-4
 """What each operation takes here."""
@@ -79,7 +76,7 @@ class World:
                 while number not in self.values and self.now < until:
                     self._pass(min([until, *(when for when, _, _ in self._to_come)]) - self.now)
                 self._answer = number in self.values
-            case Look(number):
+            case Check(number):
                 self._answer = number in self.values
             case Read(number):
                 self._answer = self.values[number]
@@ -90,7 +87,7 @@ class World:
                 self._answer = self.given_out
             case Pause(seconds):
                 self._pass(seconds)
-            case Lost(first, last):
+            case Abandoned(first, last):
                 assert first <= last
                 for number in range(first, last + 1):
                     assert number not in self.lost
@@ -247,7 +244,7 @@ def test_followers_do_not_wait_for_looks_at_every_late_number(world: World) -> N
         world.post()
 
     world.run_until_taken(20)
-    looks = [one for one in world.done if isinstance(one, Look) and one.number in holes]
+    looks = [one for one in world.done if isinstance(one, Check) and one.number in holes]
     assert len(looks) <= LATE_MOST + 20 * NEWEST + LATE_MOST * (world.now // LOOK_AGAIN_S + 1)
 
 
@@ -282,7 +279,7 @@ def test_a_forgery_in_a_given_number_is_passed_over_and_may_be_replaced(world: W
 @pytest.fixture
 def far(monkeypatch: pytest.MonkeyPatch) -> int:
     """A run of so many numbers without a value is jumped over."""
-    monkeypatch.setattr(rules, "FAR", 200)
+    monkeypatch.setattr(mailbox, "FAR", 200)
     return 200
 
 
@@ -292,7 +289,7 @@ def test_a_counter_that_was_moved_far_away_is_followed(world: World, far: int) -
     newest = world.post()
 
     assert world.run_until_taken() == [newest]
-    looked_at = {one.number for one in world.done if isinstance(one, Look | WaitFor)}
+    looked_at = {one.number for one in world.done if isinstance(one, Check | WaitFor)}
     assert len(looked_at) < 2 * far + 50
 
 
@@ -300,7 +297,7 @@ def test_of_a_long_run_of_numbers_the_newest_are_looked_at(world: World, far: in
     """Launchers have taken numbers, too, before and after a stranger; also if he does it again."""
     world.given_out = 1000
     early = world.given_out - far // 2
-    while not any(isinstance(one, Lost) and one.last > one.first for one in world.done):
+    while not any(isinstance(one, Abandoned) and one.last > one.first for one in world.done):
         world.step()
     world.write(early)
     world.given_out = 3000

@@ -8,67 +8,72 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from holdfast.base.pure.common_events import Begin, ControlRequested, Note, TimePassed
+from holdfast.base.pure.common_events import (
+    Begin,
+    ControlRequested,
+    Note,
+    SignalArrived,
+    TimePassed,
+)
 from holdfast.job.pure.member import (
     MAX_CAUSE,
     CauseFound,
     CycleStopping,
     Effect,
     Event,
-    Finish,
-    Heard,
     How,
     JobReported,
     LeaderLost,
+    LeaveJob,
     Member,
+    MemberPhase,
     NodeReported,
-    Phase,
     RanksFailed,
-    Send,
-    Standby,
     StartRanks,
     StopRanks,
-    ToldToEnd,
+    WaitAsSpare,
 )
 from holdfast.job.pure.membership import (
     EXCLUDE,
     SHUTDOWN,
     Beat,
-    Control,
+    ControlAsked,
+    CyclePlace,
     Decision,
     Descriptor,
+    Digests,
     End,
     FailureReport,
+    JobOutcome,
     Join,
     LeaderBeat,
     Leave,
     LeaveWhy,
+    NodeRefused,
     NodeState,
-    Outcome,
-    Place,
-    Refused,
     Round,
-    State,
-    Stop,
+    StateChanged,
+    StopCycle,
+    Suspect,
 )
 from holdfast.job.pure.node_reports import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
 from holdfast.job.pure.workload import Workload
 
 DESC = Descriptor("10.0.0.1", "n1", nproc=2, pid=7)
-PLACE = Place("n1", 1, 2, 2, "10.0.0.1")
-SUCCEEDED = End(Outcome.SUCCEEDED, 0, "all ranks succeeded")
-FAILED = End(Outcome.FAILED, 1, "rank 3 died")
+PLACE = CyclePlace("n1", 1, 2, 2, "10.0.0.1")
+SUCCEEDED = End(JobOutcome.SUCCEEDED, 0, "all ranks succeeded")
+FAILED = End(JobOutcome.FAILED, 1, "rank 3 died")
 
 
 def formed(cycle: int, *, spares: tuple[str, ...] = (), us: bool = True) -> Round:
-    other = Place("n0", 0, 2, 0, "10.0.0.0")
+    other = CyclePlace("n0", 0, 2, 0, "10.0.0.0")
     return Round(cycle, (other, PLACE) if us else (other,), spares, world_size=4)
 
 
 def member() -> Member:
     """Has just joined, at t=0."""
     one = Member("n1", DESC)
-    assert one.handle(Begin(), 0.0) == [Send(Join("n1", DESC, -1))]
+    assert one.handle(Begin(), 0.0) == [Join("n1", DESC, -1)]
     return one
 
 
@@ -81,7 +86,7 @@ def active(cycle: int = 0) -> Member:
 
 
 def heard(one: Member, decision: Decision, now: float = 0.0) -> list[Effect]:
-    return tell(one, Heard(decision), now)
+    return tell(one, decision, now)
 
 
 def tell(one: Member, event: Event, now: float = 0.0) -> list[Effect]:
@@ -93,12 +98,12 @@ def tell(one: Member, event: Event, now: float = 0.0) -> list[Effect]:
 def test_a_stop_is_followed_by_a_join_when_the_ranks_are_gone() -> None:
     """R-1, R-2: not a moment before, and with the port that is free now."""
     one = active()
-    stop = Stop(0, "rank 0 died", "n0", 1)
+    stop = StopCycle(0, "rank 0 died", "n0", 1)
     assert heard(one, stop) == [StopRanks(0, How.POLITE)]
     assert heard(one, stop) == []
     one.desc = replace(DESC, port=29500)
 
-    assert tell(one, RanksStopped(0)) == [Send(Join("n1", one.desc, 0))]
+    assert tell(one, RanksStopped(0)) == [Join("n1", one.desc, 0)]
     assert tell(one, RanksStopped(0)) == []
     assert heard(one, formed(1)) == [StartRanks(formed(1), PLACE)]
 
@@ -106,14 +111,14 @@ def test_a_stop_is_followed_by_a_join_when_the_ranks_are_gone() -> None:
 def test_decisions_of_other_cycles_mean_nothing() -> None:
     """A stop of a cycle we are past, a round we have had, a node we are not."""
     one = active(cycle=3)
-    assert heard(one, Stop(2, "old", None, 0)) == []
+    assert heard(one, StopCycle(2, "old", None, 0)) == []
     assert heard(one, formed(3)) == []
-    assert heard(one, Refused("n0", "duplicate")) == []
+    assert heard(one, NodeRefused("n0", "duplicate")) == []
     assert heard(one, LeaderBeat()) == []
     waiting = member()
-    assert heard(waiting, Stop(0, "not ours", None, 0)) == []
+    assert heard(waiting, StopCycle(0, "not ours", None, 0)) == []
     assert heard(waiting, formed(0, us=False)) == []
-    assert heard(waiting, formed(1, us=False, spares=("n1",))) == [Standby(1)]
+    assert heard(waiting, formed(1, us=False, spares=("n1",))) == [WaitAsSpare(1)]
 
 
 def test_monitors_end_the_ranks_of_a_launcher_that_cannot() -> None:
@@ -121,17 +126,17 @@ def test_monitors_end_the_ranks_of_a_launcher_that_cannot() -> None:
     one = active()
     pace = one.pace
     for now in (2.0, 4.0, 7.0):
-        one.handle(Heard(LeaderBeat()), now)
+        one.handle(LeaderBeat(), now)
     until = one.ranks_may_live_until
     assert until is not None
     assert 7.0 + pace.fence_s < until < 7.0 + pace.silence_s - pace.beat_s
-    one.handle(Heard(LeaderBeat()), 8.0)
+    one.handle(LeaderBeat(), 8.0)
     assert one.ranks_may_live_until == until + 1.0
 
 
 def test_after_a_signal_nobody_ends_ranks_that_save_their_work() -> None:
     one = active()
-    one.handle(ToldToEnd("SIGTERM"), 7.0)
+    one.handle(SignalArrived(15), 7.0)
     assert one.ranks_may_live_until is None
 
 
@@ -139,8 +144,8 @@ def test_before_it_has_joined_and_when_it_is_done_there_is_nothing_to_end() -> N
     one = Member("n1", DESC)
     assert one.ranks_may_live_until is None
     one.handle(Begin(), 0.0)
-    one.handle(Heard(SUCCEEDED), 0.0)
-    assert one.phase is Phase.DONE
+    one.handle(SUCCEEDED, 0.0)
+    assert one.phase is MemberPhase.DONE
     assert one.ranks_may_live_until is None
 
 
@@ -149,7 +154,7 @@ def test_what_a_node_waits_for_is_said_once() -> None:
     one = member()
 
     def said(waits: str, news: int) -> list[Effect]:
-        return one.handle(Heard(LeaderBeat(waits, news=news)), 0.0)
+        return one.handle(LeaderBeat(waits, news=news), 0.0)
 
     assert said("1 of 2 nodes is here", 1) == [Note("info", "1 of 2 nodes is here")]
     assert said("1 of 2 nodes is here", 1) == []
@@ -162,41 +167,47 @@ def test_what_a_node_waits_for_is_said_once() -> None:
 def test_failures_are_told_once_each_time_they_get_worse() -> None:
     """Some ranks, then all of them; a cause has an end."""
     one = active()
-    first = State("n1", 0, NodeState.UNHEALTHY, FailureReport("x" * MAX_CAUSE), may_restart=False)
-    assert tell(one, RanksFailed(0, FailureReport("x" * 9999), may_restart=False)) == [Send(first)]
-    assert tell(one, RanksFailed(0, FailureReport("another"))) == []
-    assert tell(one, RanksFailed(0, FailureReport("the last"), every=True)) == [
-        Send(State("n1", 0, NodeState.FAILED, FailureReport("the last")))
+    first = StateChanged(
+        "n1", 0, NodeState.UNHEALTHY, FailureReport("x" * MAX_CAUSE), may_restart=False
+    )
+    assert tell(one, RanksFailed(0, 0, may_restart=False, failure=FailureReport("x" * 9999))) == [
+        first
     ]
-    assert tell(one, RanksFailed(0, FailureReport("again"), every=True)) == []
-    assert tell(one, RanksFailed(7, FailureReport("of no cycle of ours"), every=True)) == []
+    assert tell(one, RanksFailed(0, 0, failure=FailureReport("another"))) == []
+    assert tell(one, RanksFailed(0, 0, failure=FailureReport("the last"), every=True)) == [
+        StateChanged("n1", 0, NodeState.FAILED, FailureReport("the last"))
+    ]
+    assert tell(one, RanksFailed(0, 0, failure=FailureReport("again"), every=True)) == []
+    assert (
+        tell(one, RanksFailed(7, 0, failure=FailureReport("of no cycle of ours"), every=True)) == []
+    )
 
 
 def test_a_wish_for_no_restart_is_told_once_also_while_the_cycle_is_stopped() -> None:
     """Who failed first may be reaped last."""
     one = active()
-    tell(one, RanksFailed(0, FailureReport("a peer")))
-    heard(one, Stop(0, "a peer"))
-    assert tell(one, RanksFailed(0, FailureReport("another peer"))) == []
-    assert tell(one, RanksFailed(0, FailureReport("the cause"), may_restart=False)) == [
-        Send(State("n1", 0, NodeState.UNHEALTHY, FailureReport("the cause"), may_restart=False))
+    tell(one, RanksFailed(0, 0, failure=FailureReport("a peer")))
+    heard(one, StopCycle(0, "a peer"))
+    assert tell(one, RanksFailed(0, 0, failure=FailureReport("another peer"))) == []
+    assert tell(one, RanksFailed(0, 0, failure=FailureReport("the cause"), may_restart=False)) == [
+        StateChanged("n1", 0, NodeState.UNHEALTHY, FailureReport("the cause"), may_restart=False)
     ]
-    assert tell(one, RanksFailed(0, FailureReport("so do I"), may_restart=False)) == []
+    assert tell(one, RanksFailed(0, 0, failure=FailureReport("so do I"), may_restart=False)) == []
 
 
 def test_ranks_that_go_unasked_are_a_failure() -> None:
     """The leader hears of it; when it stops the cycle there is nothing left to wait for."""
     one = active()
     assert tell(one, RanksStopped(0)) == [
-        Send(State("n1", 0, NodeState.FAILED, FailureReport("the ranks are gone")))
+        StateChanged("n1", 0, NodeState.FAILED, FailureReport("the ranks are gone"))
     ]
-    assert heard(one, Stop(0, "n1")) == [Send(Join("n1", DESC, 0))]
+    assert heard(one, StopCycle(0, "n1")) == [Join("n1", DESC, 0)]
 
 
 def test_ranks_that_end_one_after_the_other_have_failed_of_what_was_the_first_cause() -> None:
     """Under min-healthy the cycle goes on elsewhere; the last word of each node counts there."""
     one = active()
-    tell(one, RanksFailed(0, FailureReport("rank 2 lost a peer", names_a_peer=True)))
+    tell(one, RanksFailed(0, 0, failure=FailureReport("rank 2 lost a peer", names_a_peer=True)))
     tell(
         one,
         CauseFound(
@@ -205,13 +216,11 @@ def test_ranks_that_end_one_after_the_other_have_failed_of_what_was_the_first_ca
     )
 
     assert tell(one, RanksStopped(0)) == [
-        Send(
-            State(
-                "n1",
-                0,
-                NodeState.FAILED,
-                FailureReport("rank 3 ran out of memory", signature="oom"),
-            )
+        StateChanged(
+            "n1",
+            0,
+            NodeState.FAILED,
+            FailureReport("rank 3 ran out of memory", signature="oom"),
         )
     ]
 
@@ -219,13 +228,13 @@ def test_ranks_that_end_one_after_the_other_have_failed_of_what_was_the_first_ca
 def test_success_waits_for_the_others() -> None:
     """The node stays until the job ends; then there is nothing to stop."""
     one = active()
-    assert tell(one, RanksSucceeded(0)) == [Send(State("n1", 0, NodeState.SUCCEEDED))]
+    assert tell(one, RanksSucceeded(0)) == [StateChanged("n1", 0, NodeState.SUCCEEDED)]
     assert tell(one, RanksSucceeded(0)) == []
     assert heard(one, SUCCEEDED) == [
-        Send(Leave("n1", LeaveWhy.FINISHED)),
-        Finish(0, LeaveWhy.FINISHED, "all ranks succeeded", Outcome.SUCCEEDED),
+        Leave("n1", LeaveWhy.FINISHED),
+        LeaveJob(0, LeaveWhy.FINISHED, "all ranks succeeded", JobOutcome.SUCCEEDED),
     ]
-    assert one.phase is Phase.DONE
+    assert one.phase is MemberPhase.DONE
     assert one.next_deadline() is None
     assert heard(one, formed(1)) == []
 
@@ -234,7 +243,7 @@ def test_success_of_one_node_does_not_save_it_from_a_restart() -> None:
     """Another node failed: it runs the next cycle with everybody else."""
     one = active()
     tell(one, RanksSucceeded(0))
-    assert heard(one, Stop(0, "rank 0 died")) == [Send(Join("n1", DESC, 0))]
+    assert heard(one, StopCycle(0, "rank 0 died")) == [Join("n1", DESC, 0)]
 
 
 @pytest.mark.parametrize(
@@ -242,13 +251,17 @@ def test_success_of_one_node_does_not_save_it_from_a_restart() -> None:
     [
         (None, FAILED, 1),
         (None, SUCCEEDED, 0),
-        (RanksFailed(0, FailureReport("x"), every=True), SUCCEEDED, 0),
-        (None, End(Outcome.FAILED, 93, "no progress"), 93),
-        (None, End(Outcome.FAILED, None, "too few healthy"), 0),
-        (RanksFailed(0, FailureReport("x")), End(Outcome.FAILED, None, "too few healthy"), 1),
+        (RanksFailed(0, 0, failure=FailureReport("x"), every=True), SUCCEEDED, 0),
+        (None, End(JobOutcome.FAILED, 93, "no progress"), 93),
+        (None, End(JobOutcome.FAILED, None, "too few healthy"), 0),
         (
-            RanksFailed(0, FailureReport("x"), every=True),
-            End(Outcome.FAILED, None, "too few healthy"),
+            RanksFailed(0, 0, failure=FailureReport("x")),
+            End(JobOutcome.FAILED, None, "too few healthy"),
+            1,
+        ),
+        (
+            RanksFailed(0, 0, failure=FailureReport("x"), every=True),
+            End(JobOutcome.FAILED, None, "too few healthy"),
             1,
         ),
     ],
@@ -263,25 +276,25 @@ def test_the_end_stops_what_runs_and_says_the_exit_code(
     assert heard(one, end) == [StopRanks(0, How.POLITE, for_good=True)]
     assert heard(one, end) == []
     assert tell(one, RanksStopped(0)) == [
-        Send(Leave("n1", LeaveWhy.FINISHED)),
-        Finish(exit_code, LeaveWhy.FINISHED, end.cause, end.outcome),
+        Leave("n1", LeaveWhy.FINISHED),
+        LeaveJob(exit_code, LeaveWhy.FINISHED, end.cause, end.outcome),
     ]
 
 
 def test_the_end_during_a_stop_says_that_it_is_for_good() -> None:
     """So that nobody checks whether this node is fit for more."""
     one = active()
-    heard(one, Stop(0, "x"))
+    heard(one, StopCycle(0, "x"))
     assert heard(one, FAILED) == [StopRanks(0, How.POLITE, for_good=True)]
     assert heard(one, FAILED) == []
-    assert isinstance(tell(one, RanksStopped(0))[-1], Finish)
+    assert isinstance(tell(one, RanksStopped(0))[-1], LeaveJob)
 
 
 def test_a_spare_leaves_with_the_job() -> None:
     one = member()
     heard(one, formed(0, us=False, spares=("n1",)))
-    assert heard(one, End(Outcome.FAILED, None, "x"))[-1] == Finish(
-        0, LeaveWhy.FINISHED, "x", Outcome.FAILED
+    assert heard(one, End(JobOutcome.FAILED, None, "x"))[-1] == LeaveJob(
+        0, LeaveWhy.FINISHED, "x", JobOutcome.FAILED
     )
 
 
@@ -291,18 +304,18 @@ def test_a_node_that_hears_nothing_ends_its_ranks_and_leaves_much_later() -> Non
     one = active()
     assert one.next_deadline() == 3.0
     for now in (3.0, 6.0, 9.0):
-        assert tell(one, TimePassed(), now) == [Send(Beat("n1"))]
+        assert tell(one, TimePassed(), now) == [Beat("n1")]
     assert one.next_deadline() == 10.0
     assert tell(one, TimePassed(), 9.99) == []
     why = "no message from the leader of the job for 10.0 s"
     assert tell(one, TimePassed(), 10.0) == [StopRanks(0, How.AT_ONCE)]
-    told = State("n1", 0, NodeState.FAILED, FailureReport(why), unheard_s=10.0)
-    assert tell(one, RanksStopped(0), 10.2) == [Send(told)]
+    told = StateChanged("n1", 0, NodeState.FAILED, FailureReport(why), unheard_s=10.0)
+    assert tell(one, RanksStopped(0), 10.2) == [told]
     *_, last, finish = patiently(one, 10.2, 10.0 + one.pace.return_s)
     why = "no message from the leader of the job for 130.0 s"
     assert (last, finish) == (
-        Send(Leave("n1", LeaveWhy.FENCED, why)),
-        Finish(1, LeaveWhy.FENCED, why),
+        Leave("n1", LeaveWhy.FENCED, why),
+        LeaveJob(1, LeaveWhy.FENCED, why),
     )
 
 
@@ -327,22 +340,40 @@ def test_a_leader_that_comes_back_finds_a_node_whose_ranks_are_gone() -> None:
     """It decides what follows; the node joins for it."""
     one = fenced()
     patiently(one, 10.2, 30.0)
-    assert heard(one, LeaderBeat(), 31.0) == [Send(Beat("n1"))], "it asks what is true now"
-    assert heard(one, Stop(0, "the leader slept", "n1"), 31.1) == [Send(Join("n1", DESC, 0))]
+    assert heard(one, LeaderBeat(), 31.0) == [Beat("n1")], "it asks what is true now"
+    assert heard(one, StopCycle(0, "the leader slept", "n1"), 31.1) == [Join("n1", DESC, 0)]
     assert heard(one, formed(1), 31.2) == [StartRanks(formed(1), PLACE)]
 
 
 def test_a_node_whose_place_is_gone_comes_back_as_another() -> None:
     """It was only silent: whoever waits for a node waits for this one."""
     one = fenced()
-    gone = Refused("n1", "silent for 15.0 s", may_return=True)
-    heard(one, Stop(0, "n1 was lost", "n1", silent_s=15.0), 31.0)
-    assert heard(one, gone, 31.1) == [Send(Join("n1.1", DESC, 0))]
+    gone = NodeRefused("n1", "silent for 15.0 s", may_return=True)
+    heard(one, StopCycle(0, "n1 was lost", "n1", silent_s=15.0), 31.0)
+    assert heard(one, gone, 31.1) == [Join("n1.1", DESC, 0)]
     assert heard(one, gone, 31.2) == [], "it is another"
 
     one = active()
     assert heard(one, gone) == [StopRanks(0, How.AT_ONCE)]
-    assert tell(one, RanksStopped(0)) == [Send(Join("n1.1", DESC, 0))]
+    assert tell(one, RanksStopped(0)) == [Join("n1.1", DESC, 0)]
+
+
+def test_evidence_goes_to_the_leader_under_the_name_that_it_knows() -> None:
+    """A rank is suspected while its cycle runs, and not by a node that has come back as another."""
+    suspect, digests = Suspect("n1", 0, 2), Digests("n1", 0, 1)
+    one = active()
+    assert tell(one, suspect) == [suspect]
+    assert tell(one, digests) == [digests]
+    assert tell(one, Suspect("n1", 1, 2)) == [], "of another cycle"
+
+    heard(one, StopCycle(0, "rank 3 died"))
+    assert tell(one, suspect) == []
+    assert tell(one, digests) == [digests], "the leader waits for it"
+
+    one = active()
+    heard(one, NodeRefused("n1", "silent for 15.0 s", may_return=True))
+    tell(one, RanksStopped(0))
+    assert tell(one, digests) == []
 
 
 def test_a_round_that_may_be_older_than_a_silence_starts_nothing() -> None:
@@ -351,22 +382,21 @@ def test_a_round_that_may_be_older_than_a_silence_starts_nothing() -> None:
         one = member()
         if not slept:
             patiently(one, 0.0, 14.0)
-        assert heard(one, LeaderBeat(), 14.5) == [Send(Beat("n1"))]
+        assert heard(one, LeaderBeat(), 14.5) == [Beat("n1")]
         (told,) = heard(one, formed(0), 14.6)
-        assert isinstance(told, Send)
-        assert isinstance(told.message, State)
-        assert (told.message.state, told.message.unheard_s) == (NodeState.FAILED, 14.5)
-        assert heard(one, Stop(0, "x"), 14.7) == [Send(Join("n1", DESC, 0))]
+        assert isinstance(told, StateChanged)
+        assert (told.state, told.unheard_s) == (NodeState.FAILED, 14.5)
+        assert heard(one, StopCycle(0, "x"), 14.7) == [Join("n1", DESC, 0)]
         assert heard(one, formed(1), 14.8) == [StartRanks(formed(1), PLACE)]
 
 
 def test_a_launcher_that_slept_asks_once_before_it_ends_its_ranks() -> None:
     """Asleep with all others, it goes on; alone, it is told. Without an answer it waits 4.5 s."""
     one = active()
-    assert tell(one, TimePassed(), 40.0) == [Send(Beat("n1"))]
+    assert tell(one, TimePassed(), 40.0) == [Beat("n1")]
     assert one.ranks_may_live_until == 44.5 + one.pace.lease_s
     assert heard(one, LeaderBeat(), 40.1) == []
-    assert patiently(one, 40.1, 44.5) == [Send(Beat("n1"))], "the leader said that, perhaps before"
+    assert patiently(one, 40.1, 44.5) == [Beat("n1")], "the leader said that, perhaps before"
     assert heard(one, LeaderBeat(), 44.55) == []
     assert StopRanks(0, How.AT_ONCE) not in patiently(one, 44.55, 54.5)
 
@@ -383,7 +413,7 @@ def test_in_the_last_cycle_no_silence_ends_ranks() -> None:
     assert heard(one, last) == [StartRanks(last, PLACE)]
     assert one.ranks_may_live_until is None
     assert not any(isinstance(it, StopRanks) for it in patiently(one, 0.0, 1000.0))
-    assert isinstance(tell(one, RanksStopped(0), 1000.0)[-1], Finish), "and none to wait for"
+    assert isinstance(tell(one, RanksStopped(0), 1000.0)[-1], LeaveJob), "and none to wait for"
 
 
 @pytest.mark.parametrize("every", [False, True])
@@ -391,18 +421,18 @@ def test_in_the_last_cycle_a_node_of_which_a_rank_has_failed_does_not_wait_for_e
     """The leader would stop its other ranks; where it is gone without a word, nobody did."""
     one = member()
     heard(one, replace(formed(0), is_last=True))
-    tell(one, RanksFailed(0, FailureReport("rank 2 died"), every=every), 5.0)
+    tell(one, RanksFailed(0, 0, failure=FailureReport("rank 2 died"), every=every), 5.0)
     assert one.ranks_may_live_until is not None
     assert StopRanks(0, How.AT_ONCE) not in patiently(one, 5.0, 9.9)
     assert StopRanks(0, How.AT_ONCE) in patiently(one, 9.9, 10.0)
     tell(one, RanksStopped(0), 11.0)
-    assert any(isinstance(it, Finish) for it in patiently(one, 11.0, 200.0)), "and it leaves"
+    assert any(isinstance(it, LeaveJob) for it in patiently(one, 11.0, 200.0)), "and it leaves"
 
 
 def test_whatever_the_leader_says_is_a_sign_of_life() -> None:
     one = active()
     patiently(one, 0.0, 8.0)
-    heard(one, Refused("n9", "x"), 8.0)
+    heard(one, NodeRefused("n9", "x"), 8.0)
     assert StopRanks(0, How.AT_ONCE) not in patiently(one, 8.0, 17.9)
     assert StopRanks(0, How.AT_ONCE) in patiently(one, 17.9, 18.0)
 
@@ -411,12 +441,12 @@ def test_beats_carry_that_a_rank_of_the_cycle_has_reported_to_its_monitor() -> N
     """No message of its own: a node whose ranks all hang is to know of it, in some seconds."""
     one = active(cycle=4)
     assert tell(one, NodeReported(4)) == []
-    assert tell(one, TimePassed(), 3.0) == [Send(Beat("n1", reported=4))]
+    assert tell(one, TimePassed(), 3.0) == [Beat("n1", reported=4)]
 
     assert heard(one, LeaderBeat(reported=3), 4.0) == []
     assert heard(one, LeaderBeat(reported=4), 5.0) == [JobReported(4)]
     assert heard(one, LeaderBeat(reported=4), 5.5) == [], "once"
-    heard(one, Stop(4, "rank 0 died", "n0", 1), 7.0)
+    heard(one, StopCycle(4, "rank 0 died", "n0", 1), 7.0)
     tell(one, RanksStopped(4), 7.0)
     heard(one, formed(5), 7.0)
     assert heard(one, LeaderBeat(reported=4), 8.0) == [], "it was the cycle before"
@@ -426,13 +456,13 @@ def test_beats_carry_that_a_rank_of_the_cycle_has_reported_to_its_monitor() -> N
 def test_a_leader_that_was_never_heard_of_is_not_waited_for_for_ever() -> None:
     one = member()
     finish = patiently(one, 0.0, 10.0 + one.pace.return_s)[-1]
-    assert finish == Finish(1, LeaveWhy.FENCED, "no message from any leader of the job came")
+    assert finish == LeaveJob(1, LeaveWhy.FENCED, "no message from any leader of the job came")
 
 
 def test_fencing_hurries_a_polite_stop() -> None:
     """The ranks' grace is no longer ours to give."""
     one = active()
-    heard(one, Stop(0, "x"))
+    heard(one, StopCycle(0, "x"))
     (stop,) = tell(one, LeaderLost("connection reset"))
     assert stop == StopRanks(0, How.AT_ONCE, for_good=True)
 
@@ -441,17 +471,17 @@ def test_who_never_found_a_leader_has_lost_none() -> None:
     """It leaves with what was said of the way there; it has no ranks to end."""
     one = Member("n1", DESC)
     finish = tell(one, LeaderLost("n0:29500 could not be reached"))[-1]
-    assert finish == Finish(1, LeaveWhy.FENCED, "n0:29500 could not be reached")
-    assert one.phase is Phase.DONE
+    assert finish == LeaveJob(1, LeaveWhy.FENCED, "n0:29500 could not be reached")
+    assert one.phase is MemberPhase.DONE
 
 
 def test_a_refused_node_leaves() -> None:
     one = active()
-    assert heard(one, Refused("n1", "silent for 15.0 s"))[0] == StopRanks(
+    assert heard(one, NodeRefused("n1", "silent for 15.0 s"))[0] == StopRanks(
         0, How.AT_ONCE, for_good=True
     )
     waiting = member()
-    assert heard(waiting, Refused("n1", "infra rank 1 twice"))[-1] == Finish(
+    assert heard(waiting, NodeRefused("n1", "infra rank 1 twice"))[-1] == LeaveJob(
         1, LeaveWhy.FENCED, "refused by the leader: infra rank 1 twice"
     )
 
@@ -470,10 +500,10 @@ def test_requests_take_effect_when_the_cycle_is_over() -> None:
     one = active()
     assert tell(one, ControlRequested(2, "Continue", "fine")) == []
     assert tell(one, ControlRequested(2, EXCLUDE, "bad GPU")) == []
-    heard(one, Stop(0, "x"))
+    heard(one, StopCycle(0, "x"))
     assert tell(one, RanksStopped(0)) == [
-        Send(Leave("n1", LeaveWhy.EXCLUDED, "rank 2: bad GPU")),
-        Finish(0, LeaveWhy.EXCLUDED, "rank 2: bad GPU"),
+        Leave("n1", LeaveWhy.EXCLUDED, "rank 2: bad GPU"),
+        LeaveJob(0, LeaveWhy.EXCLUDED, "rank 2: bad GPU"),
     ]
 
 
@@ -482,10 +512,10 @@ def test_a_shutdown_goes_first() -> None:
     one = active()
     tell(one, ControlRequested(2, EXCLUDE, "bad GPU"))
     tell(one, ControlRequested(3, SHUTDOWN, "bad data"))
-    heard(one, Stop(0, "x"))
-    assert tell(one, RanksStopped(0)) == [Send(Control("n1", SHUTDOWN, 3, "bad data"))]
-    end = End(Outcome.SHUT_DOWN, 1, "bad data")
-    assert heard(one, end)[-1] == Finish(1, LeaveWhy.FINISHED, "bad data", Outcome.SHUT_DOWN)
+    heard(one, StopCycle(0, "x"))
+    assert tell(one, RanksStopped(0)) == [ControlAsked("n1", SHUTDOWN, 3, "bad data")]
+    end = End(JobOutcome.SHUT_DOWN, 1, "bad data")
+    assert heard(one, end)[-1] == LeaveJob(1, LeaveWhy.FINISHED, "bad data", JobOutcome.SHUT_DOWN)
 
 
 def test_a_request_is_written_down() -> None:
@@ -498,7 +528,7 @@ def test_a_request_is_written_down() -> None:
 
 def test_a_request_that_comes_in_the_place_of_a_promised_restart_says_so() -> None:
     one = active()
-    heard(one, Stop(0, "x", "n0", 1))
+    heard(one, StopCycle(0, "x", "n0", 1))
     (note,) = one.handle(ControlRequested(3, SHUTDOWN, "NaN"), 0.0)
     assert isinstance(note, Note)
     assert note.text.endswith("takes effect when cycle 0 is over, in the place of the restart")
@@ -509,9 +539,9 @@ def test_a_failure_is_told_with_what_the_ranks_have_asked_for() -> None:
     one = active()
     tell(one, ControlRequested(2, EXCLUDE, "bad GPU"))
     tell(one, ControlRequested(3, SHUTDOWN, "NaN"))
-    asks = Control("n1", SHUTDOWN, 3, "NaN")
-    assert tell(one, RanksFailed(0, FailureReport("rank 3 died"))) == [
-        Send(State("n1", 0, NodeState.UNHEALTHY, FailureReport("rank 3 died"), asks=asks))
+    asks = ControlAsked("n1", SHUTDOWN, 3, "NaN")
+    assert tell(one, RanksFailed(0, 0, failure=FailureReport("rank 3 died"))) == [
+        StateChanged("n1", 0, NodeState.UNHEALTHY, FailureReport("rank 3 died"), asks=asks)
     ]
 
 
@@ -519,7 +549,7 @@ def test_a_node_that_leaves_on_its_own_wish_is_promised_no_restart() -> None:
     """The others are."""
     one = active()
     tell(one, ControlRequested(2, EXCLUDE, "bad GPU"))
-    (stopping, stop) = one.handle(Heard(Stop(0, "rank 2 died", "n1", 1)), 0.0)
+    (stopping, stop) = one.handle(StopCycle(0, "rank 2 died", "n1", 1), 0.0)
     assert isinstance(stopping, CycleStopping)
     assert stopping.no_restart == "a rank has asked for ExcludeThisNode"
     assert stop == StopRanks(0, How.POLITE, for_good=True)
@@ -529,8 +559,8 @@ def test_a_node_is_not_excluded_from_a_job_that_is_over() -> None:
     """That has failed: it waits for the end, which says so."""
     one = active()
     tell(one, ControlRequested(2, EXCLUDE, "bad GPU"))
-    heard(one, Stop(0, "x", "n1", 0, "no restart is left", over="FAILED"))
-    assert tell(one, RanksStopped(0)) == [Send(Join("n1", DESC, 0))]
+    heard(one, StopCycle(0, "x", "n1", 0, "no restart is left", over="FAILED"))
+    assert tell(one, RanksStopped(0)) == [Join("n1", DESC, 0)]
 
 
 # ---------------------------------------------------------------- what is said
@@ -542,8 +572,8 @@ def said(effects: list[Effect]) -> list[CycleStopping]:
 def test_a_stop_is_said_before_it_is_carried_out(node: str, here: bool) -> None:
     """With what follows, and whether the cause is news here."""
     one = active()
-    stop = Stop(0, "rank 0 died", node, 1)
-    effects = one.handle(Heard(stop), 0.0)
+    stop = StopCycle(0, "rank 0 died", node, 1)
+    effects = one.handle(stop, 0.0)
     assert effects[0] == CycleStopping(0, "rank 0 died", here, 1)
     assert isinstance(effects[1], StopRanks)
 
@@ -558,25 +588,25 @@ def test_a_stop_is_said_before_it_is_carried_out(node: str, here: bool) -> None:
 def test_a_cause_is_said_once(told: str, over: str, text: str) -> None:
     """The end says only what the stop has not."""
     one, why = active(), "as the end says"
-    heard(one, Stop(0, "rank 0 died", "n0", 0, "as the stop says" if told else "", over=told))
+    heard(one, StopCycle(0, "rank 0 died", "n0", 0, "as the stop says" if told else "", over=told))
     tell(one, RanksStopped(0))
-    end = End(Outcome.FAILED, 1, "rank 0 died", why, over=over, stopped=0)
-    assert heard(one, end)[-1] == Finish(1, LeaveWhy.FINISHED, text, Outcome.FAILED)
+    end = End(JobOutcome.FAILED, 1, "rank 0 died", why, over=over, stopped=0)
+    assert heard(one, end)[-1] == LeaveJob(1, LeaveWhy.FINISHED, text, JobOutcome.FAILED)
 
     spare = member()
     whole = f"rank 0 died; {why}"
-    assert heard(spare, end)[-1] == Finish(1, LeaveWhy.FINISHED, whole, Outcome.FAILED)
+    assert heard(spare, end)[-1] == LeaveJob(1, LeaveWhy.FINISHED, whole, JobOutcome.FAILED)
     other = active()
-    heard(other, Stop(0, "rank 2 lost a peer", "n0", 0, over=told))
-    another = End(Outcome.FAILED, 1, "rank 0 died", why, over=over)
+    heard(other, StopCycle(0, "rank 2 lost a peer", "n0", 0, over=told))
+    another = End(JobOutcome.FAILED, 1, "rank 0 died", why, over=over)
     last = heard(other, another) + tell(other, RanksStopped(0))
-    assert last[-1] == Finish(1, LeaveWhy.FINISHED, whole, Outcome.FAILED), "of another cause"
+    assert last[-1] == LeaveJob(1, LeaveWhy.FINISHED, whole, JobOutcome.FAILED), "of another cause"
 
 
 def test_a_stop_after_which_no_cycle_follows_is_for_good() -> None:
     """So that nobody checks whether this node is fit for more."""
     one = active()
-    assert heard(one, Stop(0, "x", "n0", 0, "no restart is left", over="FAILED")) == [
+    assert heard(one, StopCycle(0, "x", "n0", 0, "no restart is left", over="FAILED")) == [
         StopRanks(0, How.POLITE, for_good=True)
     ]
 
@@ -584,22 +614,22 @@ def test_a_stop_after_which_no_cycle_follows_is_for_good() -> None:
 def test_a_sick_node_leaves_with_0() -> None:
     """Found before the first join, or between two cycles."""
     new = Member("n1", DESC)
-    assert tell(new, Unhealthy("no NIC"))[-1] == Finish(0, LeaveWhy.UNHEALTHY, "no NIC")
+    assert tell(new, Unhealthy("no NIC"))[-1] == LeaveJob(0, LeaveWhy.UNHEALTHY, "no NIC")
     one = active()
-    heard(one, Stop(0, "x"))
+    heard(one, StopCycle(0, "x"))
     assert tell(one, Unhealthy("no NIC")) == [StopRanks(0, How.POLITE, for_good=True)]
     assert tell(one, RanksStopped(0)) == [
-        Send(Leave("n1", LeaveWhy.UNHEALTHY, "no NIC")),
-        Finish(0, LeaveWhy.UNHEALTHY, "no NIC"),
+        Leave("n1", LeaveWhy.UNHEALTHY, "no NIC"),
+        LeaveJob(0, LeaveWhy.UNHEALTHY, "no NIC"),
     ]
 
 
 def test_a_node_whose_ranks_cannot_be_killed_leaves_at_once() -> None:
     one = active()
-    heard(one, Stop(0, "x"))
+    heard(one, StopCycle(0, "x"))
     assert tell(one, RanksStuck(0, "rank 1 in D state")) == [
-        Send(Leave("n1", LeaveWhy.STUCK, "rank 1 in D state")),
-        Finish(1, LeaveWhy.STUCK, "rank 1 in D state"),
+        Leave("n1", LeaveWhy.STUCK, "rank 1 in D state"),
+        LeaveJob(1, LeaveWhy.STUCK, "rank 1 in D state"),
     ]
 
 
@@ -607,42 +637,42 @@ def test_a_node_whose_ranks_cannot_be_killed_leaves_at_once() -> None:
 def test_a_signal_gives_the_ranks_their_time(end: Event) -> None:
     """Neither silence nor the end hurries them. A job that was told to end is not done: 1."""
     one = active()
-    assert tell(one, ToldToEnd("SIGTERM")) == [
-        Send(State("n1", 0, NodeState.LEAVING, FailureReport("SIGTERM")))
+    assert tell(one, SignalArrived(15)) == [
+        StateChanged("n1", 0, NodeState.LEAVING, FailureReport("SIGTERM"))
     ]
-    assert tell(one, ToldToEnd("SIGTERM")) == []
+    assert tell(one, SignalArrived(15)) == []
     assert heard(one, FAILED) == []
     assert tell(one, LeaderLost("gone")) == []
-    assert tell(one, TimePassed(), 100.0) == [Send(Beat("n1"))]
+    assert tell(one, TimePassed(), 100.0) == [Beat("n1")]
     assert tell(one, end, 101.0) == [
-        Send(Leave("n1", LeaveWhy.SIGNALLED, "SIGTERM")),
-        Finish(1, LeaveWhy.SIGNALLED, "SIGTERM"),
+        Leave("n1", LeaveWhy.SIGNALLED, "SIGTERM"),
+        LeaveJob(1, LeaveWhy.SIGNALLED, "SIGTERM"),
     ]
 
 
 def test_others_that_go_on_need_not_wait_for_our_grace() -> None:
     """After a signal to this node alone: its ranks have nobody left to talk to."""
     one = active()
-    tell(one, ToldToEnd("SIGTERM"))
-    assert heard(one, Stop(0, "x")) == [StopRanks(0, How.POLITE, for_good=True)]
-    assert heard(one, Stop(0, "x")) == []
+    tell(one, SignalArrived(15))
+    assert heard(one, StopCycle(0, "x")) == [StopRanks(0, How.POLITE, for_good=True)]
+    assert heard(one, StopCycle(0, "x")) == []
 
 
 def test_ranks_that_end_well_on_a_signal_have_not_finished_their_job() -> None:
     """They saved their work to be continued: a scheduler must not call it completed."""
     one = active()
-    tell(one, ToldToEnd("SIGTERM"))
-    assert tell(one, RanksSucceeded(0))[-1] == Finish(1, LeaveWhy.SIGNALLED, "SIGTERM")
+    tell(one, SignalArrived(15))
+    assert tell(one, RanksSucceeded(0))[-1] == LeaveJob(1, LeaveWhy.SIGNALLED, "SIGTERM")
 
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_signal_without_ranks_is_obeyed_at_once(begun: bool) -> None:
     """While waiting for a round, or before: exit code 1. After success: 0."""
     one = member() if begun else Member("n1", DESC)
-    assert tell(one, ToldToEnd("SIGINT"))[-1] == Finish(1, LeaveWhy.SIGNALLED, "SIGINT")
+    assert tell(one, SignalArrived(2))[-1] == LeaveJob(1, LeaveWhy.SIGNALLED, "SIGINT")
     done = active()
     tell(done, RanksSucceeded(0))
-    assert tell(done, ToldToEnd("SIGINT"))[-1] == Finish(0, LeaveWhy.SIGNALLED, "SIGINT")
+    assert tell(done, SignalArrived(2))[-1] == LeaveJob(0, LeaveWhy.SIGNALLED, "SIGINT")
 
 
 # ---------------------------------------------------------------- any order of events
@@ -667,25 +697,25 @@ class AnyLife(RuleBasedStateMachine):
                     self.ranks = one.cycle
                 case StopRanks(cycle=cycle):
                     assert cycle == self.ranks
-                case Finish():
+                case LeaveJob():
                     assert self.ranks is None, "K-1"
                     self.finished += 1
-                case Send(message=Join()):
+                case Join():
                     assert self.ranks is None, "R-1"
 
     @rule(us=st.booleans())
     def round(self, us: bool) -> None:
-        self.tell(Heard(formed(self.next_cycle, us=us)))
+        self.tell(formed(self.next_cycle, us=us))
         self.next_cycle += 1
 
     @rule(back=st.integers(1, 2))
     def stop(self, back: int) -> None:
         if self.next_cycle >= back:
-            self.tell(Heard(Stop(self.next_cycle - back, "x")))
+            self.tell(StopCycle(self.next_cycle - back, "x"))
 
-    @rule(decision=st.sampled_from([SUCCEEDED, FAILED, LeaderBeat(), Refused("n1", "x")]))
+    @rule(decision=st.sampled_from([SUCCEEDED, FAILED, LeaderBeat(), NodeRefused("n1", "x")]))
     def decide(self, decision: Decision) -> None:
-        self.tell(Heard(decision))
+        self.tell(decision)
 
     @rule(succeed=st.booleans())
     def ranks_end(self, succeed: bool) -> None:
@@ -693,13 +723,13 @@ class AnyLife(RuleBasedStateMachine):
             cycle, self.ranks = self.ranks, None
             self.tell(RanksSucceeded(cycle) if succeed else RanksStopped(cycle))
 
-    @rule(event=st.sampled_from([ToldToEnd("TERM"), Unhealthy("x"), LeaderLost("x")]))
+    @rule(event=st.sampled_from([SignalArrived(15), Unhealthy("x"), LeaderLost("x")]))
     def leave(self, event: Event) -> None:
         self.tell(event)
 
     @rule(every=st.booleans())
     def fail(self, every: bool) -> None:
-        self.tell(RanksFailed(self.next_cycle - 1, FailureReport("x"), every))
+        self.tell(RanksFailed(self.next_cycle - 1, 0, every, failure=FailureReport("x")))
 
     @rule(action=st.sampled_from([EXCLUDE, SHUTDOWN, "Continue"]))
     def ask(self, action: str) -> None:
@@ -729,19 +759,19 @@ def test_a_launcher_logs_once_how_it_differs_from_its_leader() -> None:
     one.handle(Begin(), 0.0)
 
     first = replace(formed(0), workload=job)
-    said = [effect for effect in one.handle(Heard(first), 0.0) if isinstance(effect, Note)]
+    said = [effect for effect in one.handle(first, 0.0) if isinstance(effect, Note)]
     assert [note.level for note in said] == ["warning"]
     assert "argument 1 of 1 of the script is not the leader's" in said[0].text
-    one.handle(Heard(Stop(0, "rank 0 died", "n0", 1)), 0.0)
+    one.handle(StopCycle(0, "rank 0 died", "n0", 1), 0.0)
     one.handle(RanksStopped(0), 0.0)
-    again = one.handle(Heard(replace(formed(1), workload=job)), 0.0)
+    again = one.handle(replace(formed(1), workload=job), 0.0)
     assert not [effect for effect in again if isinstance(effect, Note)]
 
 
 def test_a_launcher_that_is_refused_leaves_with_1_and_the_reason() -> None:
     one = member()
-    effects = one.handle(Heard(Refused("n1", "it belongs to another job")), 0.0)
-    assert effects[-1] == Finish(
+    effects = one.handle(NodeRefused("n1", "it belongs to another job"), 0.0)
+    assert effects[-1] == LeaveJob(
         1, LeaveWhy.FENCED, "refused by the leader: it belongs to another job"
     )
 
@@ -752,8 +782,8 @@ def test_a_launcher_that_reads_only_the_end_of_another_job_does_not_call_it_its_
     one = Member("n1", replace(DESC, workload=replace(job, contents="beef", path="b")))
     one.handle(Begin(), 0.0)
 
-    end = End(Outcome.SUCCEEDED, 0, "all ranks succeeded", workload=job)
-    last = one.handle(Heard(end), 40.0)[-1]
-    assert isinstance(last, Finish)
+    end = End(JobOutcome.SUCCEEDED, 0, "all ranks succeeded", workload=job)
+    last = one.handle(end, 40.0)[-1]
+    assert isinstance(last, LeaveJob)
     assert (last.exit_code, last.why) == (1, LeaveWhy.FENCED)
     assert "the job that has ended is another one: it was started to run" in last.text

@@ -12,23 +12,23 @@ from holdfast.base.pure.codec import MAX_TEXT, MessageError, decode, encode
 from holdfast.job.pure.membership import (
     DECISIONS,
     MESSAGES,
-    Control,
+    ControlAsked,
+    CyclePlace,
     Descriptor,
     End,
     FailureReport,
+    JobOutcome,
     Join,
     LeaderBeat,
     Leave,
     LeaveWhy,
+    NodeRefused,
     NodeState,
-    Outcome,
-    Pace,
-    Place,
-    Refused,
     Round,
-    State,
-    Stop,
+    StateChanged,
+    StopCycle,
 )
+from holdfast.job.pure.timing import Pace
 
 DESC = Descriptor("10.0.0.1", "gpu-1", nproc=8, pid=4711, infra_rank=3, domain="rack-7", port=29511)
 
@@ -38,31 +38,38 @@ def test_whatever_its_text_is_a_message_is_understood(text: str, times: int) -> 
     """One that is refused for its text would be lost with all it says: that a rank has failed."""
     text = (text * times)[: 2 * MAX_TEXT]
     said = [
-        State("n0", 1, NodeState.FAILED, FailureReport(text)),
+        StateChanged("n0", 1, NodeState.FAILED, FailureReport(text)),
         Leave("n0", LeaveWhy.UNHEALTHY, text),
     ]
-    for message in (*said, Control("n0", "shutdown", 0, text)):
+    for message in (*said, ControlAsked("n0", "shutdown", 0, text)):
         decode(MESSAGES, json.loads(json.dumps(encode(message))))
-    decided = [Stop(1, text, "n0", 0), End(Outcome.FAILED, 1, text), Refused("n0", text)]
+    decided = [
+        StopCycle(1, text, "n0", 0),
+        End(JobOutcome.FAILED, 1, text),
+        NodeRefused("n0", text),
+    ]
     for decision in (*decided, LeaderBeat(text)):
         decode(DECISIONS, json.loads(json.dumps(encode(decision))))
 
 
 JOIN = encode(Join("n0", DESC))
-STATE = encode(State("n0", 1, NodeState.FAILED))
-END = encode(End(Outcome.FAILED, 1, ""))
-ROUND = encode(Round(0, (Place("n0", 0, 1, 0, "a"),), world_size=1))
+STATE = encode(StateChanged("n0", 1, NodeState.FAILED))
+END = encode(End(JobOutcome.FAILED, 1, ""))
+ROUND = encode(Round(0, (CyclePlace("n0", 0, 1, 0, "a"),), world_size=1))
 
 
 @pytest.mark.parametrize(
     ("body", "complaint"),
     [
-        ({"op": "round"}, "unknown message 'round'; known are join, state, leave, control, beat"),
+        (
+            {"op": "round"},
+            "unknown message 'round'; known are join, statechanged, leave, controlasked",
+        ),
         ({"op": "beat"}, "beat: 'node' should be text of 1 to 8192 characters, is missing"),
         ({"op": "beat", "node": ""}, "beat: 'node' should be text of 1"),
         ({**JOIN, "have_cycle": -2}, "join: 'have_cycle' should be a whole number from -1"),
         ({**JOIN, "desc": {**JOIN["desc"], "nproc": 0}}, "join.desc: 'nproc' should be a .* 1 to"),
-        ({**STATE, "state": "UNWELL"}, "state: 'state' should be one of HEALTHY, LEAVING"),
+        ({**STATE, "state": "UNWELL"}, "statechanged: 'state' should be one of HEALTHY, LEAVING"),
     ],
 )
 def test_nonsense_up_is_one_clear_error(body: object, complaint: str) -> None:
@@ -73,7 +80,7 @@ def test_nonsense_up_is_one_clear_error(body: object, complaint: str) -> None:
 @pytest.mark.parametrize(
     ("body", "complaint"),
     [
-        ({"op": "join"}, "unknown message 'join'; known are round, stop, end, refused, leaderbeat"),
+        ({"op": "join"}, "unknown message 'join'; known are round, stopcycle, end, noderefused"),
         ({**ROUND, "spares": [1]}, "round.spares: item 0 should be text"),
         (
             {**ROUND, "places": [["n0", -1, 1, 0, "a"]]},

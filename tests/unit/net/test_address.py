@@ -214,12 +214,12 @@ def outward() -> str:
 
 def test_the_name_of_this_host_is_its_own_whatever_it_leads_to(names: dict[str, str]) -> None:
     """One host of a job has to host the store, also where its own name does not resolve."""
-    assert address.is_our_address("here")
+    assert address.is_own_address("here")
     del names["here"]
-    assert address.is_our_address("here")
+    assert address.is_own_address("here")
     names["other"] = "192.0.2.99"
-    assert not address.is_our_address("other")
-    assert not address.is_our_address("nowhere")
+    assert not address.is_own_address("other")
+    assert not address.is_own_address("nowhere")
 
 
 def test_a_host_finds_a_store_of_its_own_also_where_its_name_leads_nowhere(

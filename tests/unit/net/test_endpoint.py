@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.net.endpoint import (
     EndpointClosedError,
-    EndpointError,
     EndpointTimeoutError,
+    UnixSocketError,
     connect,
     listen,
 )
@@ -105,19 +105,19 @@ def test_nonsense_is_named(answering, raw, text) -> None:
         accepted.sendall(raw)
 
     connection = connect(answering(serve))
-    with pytest.raises(EndpointError, match=text):
+    with pytest.raises(UnixSocketError, match=text):
         connection.request({"op": "a"}, 30.0)
 
 
 def test_errors_of_connecting_say_what_to_think(tmp_path) -> None:
     """No socket, nobody behind it, too long a path."""
     path = str(tmp_path / "s")
-    with pytest.raises(EndpointError, match="no such socket; the process that made it has ended"):
+    with pytest.raises(UnixSocketError, match="no such socket; the process that made it has ended"):
         connect(path)
     listen(path).close()
-    with pytest.raises(EndpointError, match="no process listens there any more"):
+    with pytest.raises(UnixSocketError, match="no process listens there any more"):
         connect(path)
-    with pytest.raises(EndpointError, match=r"has \d+ bytes, the system's limit is 107.*TMPDIR"):
+    with pytest.raises(UnixSocketError, match=r"has \d+ bytes, the system's limit is 107.*TMPDIR"):
         connect(str(tmp_path / ("x" * 108)))
 
 
@@ -135,6 +135,6 @@ def test_a_listener_replaces_a_stale_socket_and_nothing_else(tmp_path) -> None:
     listener.close()
 
     (tmp_path / "file").write_text("precious")
-    with pytest.raises(EndpointError, match="cannot listen on"):
+    with pytest.raises(UnixSocketError, match="cannot listen on"):
         listen(str(tmp_path / "file"))
     assert (tmp_path / "file").read_text() == "precious"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.base import clock
-from holdfast.net.reach import UnreachableError, wait_until_reachable
+from holdfast.net.reach import PeerUnreachableError, wait_until_reachable
 
 NEVER = threading.Event()
 
@@ -74,7 +74,7 @@ def test_who_cannot_be_reached_is_named_in_one_line(host: str, why: str, unused_
     port = unused_port
     here = socket.gethostname()
     text = rf"{host}:{port} could not be reached from {here}: {why}, tried for 0.1 s"
-    with pytest.raises(UnreachableError, match=f"^{text}$"):
+    with pytest.raises(PeerUnreachableError, match=f"^{text}$"):
         wait_until_reachable(host, port, 0.1, NEVER)
 
 
@@ -91,7 +91,7 @@ def test_a_long_wait_says_what_it_waits_for_and_until_when(
             return False
 
     monkeypatch.setattr(clock, "monotonic", lambda: now)
-    with pytest.raises(UnreachableError, match="tried for 900 s"):
+    with pytest.raises(PeerUnreachableError, match="tried for 900 s"):
         wait_until_reachable("127.0.0.1", unused_port, 900, Waits(), told.append)
 
     why = "no process listens there (127.0.0.1). Tried for "
@@ -107,5 +107,5 @@ def test_the_wait_ends_when_it_is_told_to(unused_port: int) -> None:
     """Long before its time."""
     stop = threading.Event()
     stop.set()
-    with pytest.raises(UnreachableError, match="before the end"):
+    with pytest.raises(PeerUnreachableError, match="before the end"):
         wait_until_reachable("127.0.0.1", unused_port, 1e6, stop)

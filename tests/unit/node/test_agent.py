@@ -11,9 +11,9 @@ import pytest
 
 from holdfast.base.processes import child
 from holdfast.evidence.staging import Staging
-from holdfast.health.pure.health import Finding, Verdict
+from holdfast.health.pure.health import Finding, Fitness
 from holdfast.node.processes.ranks import read_error_file
-from holdfast.watch.pure import monitor_messages as said_by_monitor
+from holdfast.watch.pure import monitor_messages
 from tests.unit.fake_host import FakeHost
 
 SIGTERM, SIGKILL = signal.SIGTERM, signal.SIGKILL
@@ -24,22 +24,22 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     return FakeHost(tmp_path, monkeypatch)
 
 
-def overdue(cycle: int, rank: int = 0, name: str = "step") -> said_by_monitor.Overdue:
-    return said_by_monitor.Overdue(
+def overdue(cycle: int, rank: int = 0, name: str = "step") -> monitor_messages.Overdue:
+    return monitor_messages.Overdue(
         cycle, rank, rank, 4711 + rank, "section", name, 6.0, 5.0, False, 84.0, 84.9
     )
 
 
-def evidence(rank: int) -> said_by_monitor.Evidence:
-    return said_by_monitor.Evidence(0, rank, 4711 + rank, None, None, 0.1, "no answer")
+def evidence(rank: int) -> monitor_messages.Evidence:
+    return monitor_messages.Evidence(0, rank, 4711 + rank, None, None, 0.1, "no answer")
 
 
-def signalled(rank: int, signum: int) -> said_by_monitor.Signalled:
-    return said_by_monitor.Signalled(0, rank, 4711 + rank, signum, "hung")
+def signalled(rank: int, signum: int) -> monitor_messages.Signalled:
+    return monitor_messages.Signalled(0, rank, 4711 + rank, signum, "hung")
 
 
-def stuck(cycle: int, rank: int = 0) -> said_by_monitor.Stuck:
-    return said_by_monitor.Stuck(cycle, rank, 4711 + rank, 15.0, "state D")
+def stuck(cycle: int, rank: int = 0) -> monitor_messages.Unkillable:
+    return monitor_messages.Unkillable(cycle, rank, 4711 + rank, 15.0, "state D")
 
 
 @pytest.mark.parametrize(("says", "is_hung"), [(0, False), (1, True)])
@@ -71,13 +71,13 @@ def test_no_evidence_is_taken_away_while_a_monitor_writes_it(
     def happens() -> None:
         host.monitor_says(0, overdue(0))
         if last_word == "before the sweep":
-            host.monitor_says(0, said_by_monitor.Closed(0))
+            host.monitor_says(0, monitor_messages.Closed(0))
         assert delivered == []
         host.rank_ends(0, -SIGKILL)
         if last_word != "before the sweep":
             assert delivered.pop(0) == (0, False)
         if last_word == "after it":
-            host.monitor_says(0, said_by_monitor.Closed(0))
+            host.monitor_says(0, monitor_messages.Closed(0))
         elif last_word == "never: it died":
             host.monitor_dies(0)
         assert delivered == [(0, True)]
@@ -141,7 +141,7 @@ def test_others_are_stopped_while_a_killed_rank_dies_but_after_all_stacks_are_ta
     assert killed in capfd.readouterr().err
 
 
-LOST = Finding("gpu", "GPU 1", Verdict.UNHEALTHY, "GPU is lost", device=1)
+LOST = Finding("gpu", "GPU 1", Fitness.UNHEALTHY, "GPU is lost", device=1)
 
 
 def test_nobody_waits_for_the_end_of_a_rank_that_sits_in_the_driver_of_a_broken_device(
@@ -187,7 +187,7 @@ def test_a_rank_that_was_signalled_for_a_hang_has_failed_unless_it_was_restarted
         host.monitor_says(1, overdue(0, 1))
         host.monitor_writes(1, evidence(1), signalled(1, SIGTERM))
         if recovers:
-            host.monitor_writes(1, said_by_monitor.Recovered(0))
+            host.monitor_writes(1, monitor_messages.Recovered(0))
         host.rank_ends(1, 0)
         assert host.sent == ([] if recovers else [(host.pids[0], SIGTERM)])
         host.rank_ends(0, 0)
@@ -271,7 +271,7 @@ def test_a_host_that_has_no_port_left_does_not_cost_a_job_its_success(
         raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
     def happens() -> None:
-        monkeypatch.setattr("holdfast.node.processes.rank_0_port.ReservedPort", none_left)
+        monkeypatch.setattr("holdfast.node.processes.ranks.ReservedPort", none_left)
         host.rank_ends(0, exit_code)
         if exit_code:
             host.rank_ends(0, 0)

@@ -17,16 +17,17 @@ from holdfast.base.clock import monotonic
 from holdfast.base.pure import codec
 from holdfast.evidence.pure.evidence import RankDigest
 from holdfast.fault_tolerance.data import WorkloadAction
-from holdfast.inplace.pure.in_place import (
-    CallBegan,
-    CallEnded,
+from holdfast.inplace.pure.job_calls import (
+    Cause,
     EndsHungRank,
-    InPlaceCause,
+    FaultKind,
+    OfGuard,
     RestartedInPlace,
 )
 from holdfast.net.loop import Loop
 from holdfast.net.pure.frames import Decoder, encode
 from holdfast.node.control_endpoint import CONNECTIONS_MAX, ControlEndpoint
+from holdfast.watch.pure.rank_messages import ExitsNow, Uncaught
 
 
 class Node:
@@ -36,31 +37,21 @@ class Node:
         self.loop = loop
         self.path = str(folder / "launcher.socket")
         self.asked: list[tuple[int, WorkloadAction, str]] = []
-        self.restarts: list[RestartedInPlace] = []
-        self.hung: list[EndsHungRank] = []
-        self.calls: list[CallBegan | CallEnded] = []
+        self.reports: list[OfGuard] = []
         self.ranks = {os.getpid()}
-        self.exits: list[tuple[str, int]] = []
+        self.exits: list[tuple[int, Uncaught | ExitsNow | None]] = []
         self.endpoint = ControlEndpoint(
             self.path,
             loop,
             lambda rank, action, why: self.asked.append((rank, action, why)),
-            self.restarts.append,
-            self.hung.append,
-            self.calls.append,
-            self,
+            self.reports.append,
+            self.on_exception,
         )
 
-    def uncaught(self, pid: int, traceback: str) -> bool:
+    def on_exception(self, pid: int, message: Uncaught | ExitsNow | None) -> bool:
         """As the launcher: whether it is a rank."""
-        self.exits.append((traceback, pid))
+        self.exits.append((pid, message))
         return pid in self.ranks
-
-    def exits_now(self, pid: int) -> None:
-        self.exits.append(("exits now", pid))
-
-    def goes_on(self, pid: int) -> None:
-        self.exits.append(("goes on", pid))
 
     def connect(self, rank: socket.socket) -> None:
         rank.settimeout(30)
@@ -136,14 +127,14 @@ def test_a_restart_in_place_is_told_and_not_answered(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The guard that says so does not wait for anybody; it may have hung up by then."""
-    cause = InPlaceCause(1, "EXCEPTION", "boom")
+    cause = Cause(1, FaultKind.EXCEPTION, "boom")
     restart = RestartedInPlace(1, (cause,), 1, 4.0, 5.0, 5.5)
     with socket.socket(socket.AF_UNIX) as guard:
         node.connect(guard)
         guard.sendall(encode(codec.encode(restart)))
     node.turn(2)
 
-    assert node.restarts == [restart]
+    assert node.reports == [restart]
     assert caplog.text == ""
 
 
@@ -154,11 +145,11 @@ def test_what_was_said_of_a_rank_is_heard_before_its_end_is_judged(node: Node) -
         node.connect(rank)
         node.connect(guard)
         guard.sendall(encode(codec.encode(ended)))
-        node.endpoint.hear_out()
-        assert node.hung == [ended]
-        node.endpoint.hear_out()
+        node.endpoint.drain()
+        assert node.reports == [ended]
+        node.endpoint.drain()
         node.turn(2)
-        assert node.hung == [ended]
+        assert node.reports == [ended]
         assert node.ask(rank) == "ok"
 
 
@@ -196,7 +187,7 @@ def test_a_rank_that_has_asked_is_not_pushed_out_by_silent_callers(node: Node) -
         assert [is_hung_up_on(caller) for caller in silent[:3]] == [True] * 3
         rank.sendall(encode({"op": "exitsnow"}))
         node.turn(1)
-        assert node.exits[-1] == ("exits now", os.getpid())
+        assert node.exits[-1] == (os.getpid(), ExitsNow())
         for caller in silent:
             caller.close()
 
@@ -206,7 +197,7 @@ def test_a_rank_that_an_exception_ends_is_followed_until_its_exit_handlers_have_
 ) -> None:
     """What it says is of the process that the kernel names, and its connection tells the rest."""
     me = os.getpid()
-    for last in ("exits now", "goes on"):
+    for last in (ExitsNow(), None):
         node.exits.clear()
         with socket.socket(socket.AF_UNIX) as rank:
             node.connect(rank)
@@ -214,11 +205,11 @@ def test_a_rank_that_an_exception_ends_is_followed_until_its_exit_handlers_have_
             node.turn(2)
             [answer] = Decoder().feed(rank.recv(1 << 16))
             assert answer["op"] == "ok"
-            if last == "exits now":
+            if last is not None:
                 rank.sendall(encode({"op": "exitsnow"}))
                 node.turn(1)
         node.turn(2)
-        assert node.exits == [("ValueError: x", me), (last, me)]
+        assert node.exits == [(me, Uncaught("ValueError: x")), (me, last)]
 
 
 def test_the_first_message_may_be_a_long_traceback(node: Node) -> None:
@@ -227,7 +218,7 @@ def test_the_first_message_may_be_a_long_traceback(node: Node) -> None:
         node.connect(rank)
         rank.sendall(encode({"op": "uncaught", "traceback": "x" * 20_000}))
         node.turn(3)
-        assert [pid for _, pid in node.exits] == [os.getpid()]
+        assert [pid for pid, _ in node.exits] == [os.getpid()]
 
 
 def test_no_process_but_a_rank_is_followed_to_its_end(node: Node) -> None:
@@ -241,4 +232,4 @@ def test_no_process_but_a_rank_is_followed_to_its_end(node: Node) -> None:
         [answer] = Decoder().feed(child.recv(1 << 16))
         assert answer["op"] == "error"
     node.turn(2)
-    assert [said for said, _ in node.exits] == ["ValueError: x"]
+    assert [said for _, said in node.exits] == [Uncaught("ValueError: x")]

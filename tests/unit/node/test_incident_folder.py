@@ -15,7 +15,7 @@ from holdfast.evidence.pure.verdict import judge
 from holdfast.evidence.staging import Staging
 from holdfast.node.pure.node_evidence import IncidentOver
 from holdfast.node.records.incident_folder import IncidentFolders
-from holdfast.watch.pure import monitor_messages as said
+from holdfast.watch.pure import monitor_messages
 
 BOUND_S = 30.0
 
@@ -39,9 +39,9 @@ def over(number: int = 1, ranks: int = 1, **more: Any) -> IncidentOver:
     return IncidentOver(number, verdict=judge(digests, {}), digests=digests, **about)
 
 
-def overdue(cycle: int = 0) -> said.Overdue:
+def overdue(cycle: int = 0) -> monitor_messages.Overdue:
     now = clock.monotonic()
-    return said.Overdue(cycle, 0, 0, 1, "heartbeat", None, 3.1, 3.0, False, now, now)
+    return monitor_messages.Overdue(cycle, 0, 0, 1, "heartbeat", None, 3.1, 3.0, False, now, now)
 
 
 def written(tmp_path: Path, staging: Staging, name: str = "0001-cycle0") -> dict[str, Any]:
@@ -121,9 +121,9 @@ def test_a_rank_that_waited_for_the_culprit_is_not_called_hung(
 ) -> None:
     folders.note(overdue())
     folders.over(IncidentOver(**{**vars(over()), "verdict": Verdict((1,), reason="r")}))
-    folders.note(said.Signalled(0, 0, 1, 9, "hung"))
-    folders.note(said.Signalled(0, 1, 2, 9, "hung"))
-    folders.note(said.Armed(1))
+    folders.note(monitor_messages.Signalled(0, 0, 1, 9, "hung"))
+    folders.note(monitor_messages.Signalled(0, 1, 2, 9, "hung"))
+    folders.note(monitor_messages.WatchBegan(1))
 
     done = written(tmp_path, staging)["done"]
     assert done[:2] == ["SIGKILL to rank 0: it waits for rank 1", "SIGKILL to rank 1: hung"]
@@ -135,10 +135,10 @@ def test_what_was_done_and_what_it_cost_is_added(
     """The cost counts from the last sign of life: all of the timeout is lost."""
     folders.note(overdue())
     folders.over(over())
-    folders.note(said.Signalled(0, 0, 1, 9, "hung"))
-    folders.note(said.Armed(0))
-    folders.note(said.Armed(1))
-    folders.note(said.Armed(1))
+    folders.note(monitor_messages.Signalled(0, 0, 1, 9, "hung"))
+    folders.note(monitor_messages.WatchBegan(0))
+    folders.note(monitor_messages.WatchBegan(1))
+    folders.note(monitor_messages.WatchBegan(1))
 
     found = written(tmp_path, staging)
     assert found["done"] == ["SIGKILL to rank 0: hung", "cycle 1 was started"]
@@ -161,10 +161,10 @@ def test_a_second_incident_of_a_cycle_has_a_cause_of_its_own_too(
     """A cycle survives one under min-healthy; a rank that is overdue late belongs to the first."""
     folders.note(overdue())
     folders.over(over())
-    late = said.Overdue(**{**vars(overdue()), "rank": 1})
+    late = monitor_messages.Overdue(**{**vars(overdue()), "rank": 1})
     folders.note(late)
     folders.over(over())
-    folders.note(said.Overdue(**{**vars(overdue()), "rank": 2}))
+    folders.note(monitor_messages.Overdue(**{**vars(overdue()), "rank": 2}))
     folders.over(over(2))
 
     assert written(tmp_path, staging, "0001-cycle0")["cause"]["rank"] == 0
@@ -177,7 +177,7 @@ def test_digests_of_thousands_of_ranks_are_written_by_a_thread_and_waited_for_at
     """The launcher goes on; the run folder has all of it, also where the job ends with it."""
     folders.over(over(ranks=600))
     for rank in range(8):
-        folders.note(said.Signalled(0, rank, 1, 9, "hung"))
+        folders.note(monitor_messages.Signalled(0, rank, 1, 9, "hung"))
     found = written(tmp_path, staging)
     assert (len(found["ranks"]), len(found["done"])) == (600, 8)
     assert not any("cannot write" in line for line in caplog.messages)
@@ -209,7 +209,7 @@ def test_names_in_an_incident_do_not_reach_a_terminal_raw(
     """``cat incident.txt`` is what people do."""
     now = clock.monotonic()
     section = "section", "\x1b]0;evil\x07"
-    folders.note(said.Overdue(0, 0, 0, 1, *section, 3.1, 3.0, False, now, now))
+    folders.note(monitor_messages.Overdue(0, 0, 0, 1, *section, 3.1, 3.0, False, now, now))
     folders.over(over())
     assert written(tmp_path, staging)["cause"]["name"] == "\x1b]0;evil\x07"
     text = (tmp_path / "run/incidents/0001-cycle0/incident.txt").read_text()

@@ -8,14 +8,15 @@ from typing import Any
 from holdfast.evidence.pure.evidence import GroupDigest, RankDigest
 from holdfast.evidence.pure.verdict import judge
 from holdfast.node.pure.incident_words import (
-    Incident,
+    NodeIncident,
     headline,
     lines,
     next_steps,
     report,
     to_json,
 )
-from holdfast.watch.pure.monitor_messages import Overdue
+from holdfast.node.pure.node_evidence import IncidentOver
+from holdfast.watch.pure.monitor_messages import Overdue, Signalled
 
 WAITS = GroupDigest("0 gloo", "0-15", 21, 20, pending="all_reduce Float[8]", seq=21)
 CULPRIT = RankDigest(
@@ -28,7 +29,7 @@ CULPRIT = RankDigest(
 )
 
 
-def incident(**more: Any) -> Incident:
+def incident(**more: Any) -> NodeIncident:
     digests = {
         rank: RankDigest(rank, "n0", rank, 100 + rank, state="S", groups=(WAITS,))
         for rank in range(16)
@@ -37,12 +38,20 @@ def incident(**more: Any) -> Incident:
     digests[5] = CULPRIT
     digests[3] = RankDigest(**{**vars(digests[3]), "overdue": "section 'step'"})
     cause = Overdue(0, 3, 3, 103, "section", "step", 300.1, 300.0, False, 1300.0, 1300.1)
-    about = (2, 0, "n0", "2026-01-31 23:59:59 +0000", 1e9, judge(digests, {}), digests)
-    return Incident(*about, cause=cause, evidence_s=0.09, **more)
+    over = IncidentOver(2, 0, (), judge(digests, {}), digests, "")
+    about = "n0", "2026-01-31 23:59:59 +0000", 1e9
+    return NodeIncident(over, *about, cause=cause, evidence_s=0.09, **more)
+
+
+def test_a_verdict_has_its_few_words_beside_the_sentence() -> None:
+    """For tables: no reader cuts pids or the other ranks out of the reason."""
+    verdict = incident().over.verdict
+    assert verdict.reason.startswith("rank 5 (pid 105, node n0) waits for a lock in ")
+    assert verdict.short == "rank 5 waits for a lock in `load_batch` data.py:88"
 
 
 def test_the_culprit_comes_first_with_its_line_and_the_others_are_one_group() -> None:
-    text = headline(incident().verdict)
+    text = headline(incident().over.verdict)
 
     assert text == "rank 5 in `load_batch` data.py:88 · 15 others in `all_reduce`"
 
@@ -72,7 +81,8 @@ def test_a_file_without_stacks_is_not_said_to_have_all_threads() -> None:
         ({"state": "T"}, "has all threads"),
     ):
         found = incident()
-        found.digests = {**found.digests, 5: RankDigest(**{**shown, **more})}
+        digests = {**found.over.digests, 5: RankDigest(**{**shown, **more})}
+        found.over = IncidentOver(**{**vars(found.over), "digests": digests})
         assert f"rank5.txt on node n0 {ends}" in next_steps(found)
 
 
@@ -88,15 +98,15 @@ def test_an_incident_of_calls_that_do_not_match_has_the_line_of_each() -> None:
         for rank, call in enumerate(("all_reduce Float[3]", "broadcast Float[3]"))
     }
     found = incident()
-    found.verdict, found.digests = judge(digests, {}), digests
+    found.over = IncidentOver(2, 0, (), judge(digests, {}), digests, "")
 
-    assert [group.doing for group in found.verdict.groups] == [
+    assert [group.doing for group in found.over.verdict.groups] == [
         "in `all_reduce Float[3]` of group 0 gloo (collective 21) in `step` train.py:40",
         "in `broadcast Float[3]` of group 0 gloo (collective 21) in `step` train.py:41",
     ]
     assert (
         "called `all_reduce Float[3]` of group 0 gloo (collective 21) in `step` train.py:40; "
-        in (found.verdict.reason)
+        in (found.over.verdict.reason)
     )
     assert next_steps(found)[1] == (
         "rank0.txt on node n0 and rank1.txt on node n1 have the stacks and last collectives of "
@@ -105,7 +115,7 @@ def test_an_incident_of_calls_that_do_not_match_has_the_line_of_each() -> None:
 
 
 def test_the_text_is_a_screen_with_all_that_is_asked_at_three_in_the_morning() -> None:
-    text = report(incident(done=["SIGKILL to rank 5: hung"], cost_s=312.4))
+    text = report(incident(signals=[Signalled(0, 5, 105, 9, "hung")], cost_s=312.4))
 
     assert text.splitlines() == [
         "Incident 2, cycle 0, 2026-01-31 23:59:59 +0000, on n0",

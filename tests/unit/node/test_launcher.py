@@ -18,57 +18,58 @@ from holdfast.base.pure.common_events import (
     SignalArrived,
     TimePassed,
 )
+from holdfast.inplace.pure.job_calls import CallBegan, CallEnded
 from holdfast.job.pure.assign import Policy
 from holdfast.job.pure.exit_codes import NO_RESTART
-from holdfast.job.pure.leader import Arrived, Publish, ReadIteration
-from holdfast.job.pure.member import CycleStopping, Heard, LeaderLost, Member, RanksFailed, Send
+from holdfast.job.pure.leader import ReadIteration
+from holdfast.job.pure.member import (
+    CycleStopping,
+    LeaderLost,
+    Member,
+    RanksFailed,
+    StartRanks,
+)
 from holdfast.job.pure.membership import (
     Beat,
+    CyclePlace,
+    Decision,
     Descriptor,
     FailureReport,
     LeaderBeat,
-    Pace,
-    Place,
+    Message,
     Round,
 )
-from holdfast.job.pure.restarts import READ_LIMIT_S
 from holdfast.job.pure.rules import RestartPolicy, Rules
-from holdfast.node.pure.launcher import Ended, Finish, Launcher, Met, Quit
+from holdfast.job.pure.timing import READ_LIMIT_S, Pace
+from holdfast.node.pure.launcher import Launcher, LauncherEnd, LeaveProcess, Met, QuitProcess
 from holdfast.node.pure.node import (
     SAME_REQUEST_S,
     SWEEP_LIMIT_S,
     UNKILLABLE_AFTER_S,
-    CallBegan,
-    CallEnded,
     CheckHost,
     EndRank,
     Explain,
-    FailureSeen,
     HostBroke,
     HostChecked,
     KillRanks,
     Node,
-    Phase,
-    RankKilled,
+    NodePhase,
     SignalRanks,
-    StartCycle,
     Sweep,
     Swept,
-    WorkerExited,
 )
 from holdfast.node.pure.rank_life import (
     MONITOR_DEATHS,
-    AwaitReport,
     Deliver,
     Exited,
-    HoldClocks,
     MonitorGone,
     MonitorSaid,
     RankLives,
     Sent,
     StartMonitor,
+    ToMonitors,
 )
-from holdfast.watch.pure import monitor_messages as said
+from holdfast.watch.pure import monitor_messages
 
 SIGTERM, SIGINT, SIGKILL = 15, 2, 9
 
@@ -79,6 +80,13 @@ class Failed:
 
     local_rank: int
     no_restart: str = ""
+
+
+@dataclass(frozen=True)
+class StartCycle:
+    """The ranks of a cycle are started."""
+
+    cycle: int
 
 
 class OneNode:
@@ -97,10 +105,9 @@ class OneNode:
         code = job.no_restart_exit_code
         lives = RankLives(node.pop("quiet_s", None))
         self.launcher = Launcher(
-            Node(nproc=node.pop("nproc", 2), no_restart_exit_code=code, **node),
+            Node(nproc=node.pop("nproc", 2), no_restart_exit_code=code, lives=lives, **node),
             Member("n0", Descriptor("127.0.0.1", "n0", 2, 7), Pace.of_one()),
             job,
-            lives,
         )
         self._failed = -1
 
@@ -121,18 +128,13 @@ class OneNode:
         while todo:
             for effect in self.launcher.handle(todo.pop(0), now):
                 match effect:
-                    case Send(message):
-                        todo.append(Arrived(message))
-                    case Publish(decision):
-                        todo.append(Heard(decision))
-                    case FailureSeen(cycle, local_rank, every, may_restart):
+                    case _ if isinstance(effect, Message | Decision):
+                        todo.append(effect)
+                    case RanksFailed(local_rank=local_rank, may_restart=may_restart):
                         if may_restart or self._failed < 0:
                             self._failed = local_rank
-                        todo.append(
-                            RanksFailed(
-                                cycle, FailureReport(f"rank {local_rank}"), every, may_restart
-                            )
-                        )
+                        failure = FailureReport(f"rank {local_rank}")
+                        todo.append(RanksFailed(**{**vars(effect), "failure": failure}))
                     case CycleStopping(here=True, no_restart=no_restart):
                         seen.append(Failed(self._failed, no_restart))
                         self._failed = -1
@@ -142,18 +144,26 @@ class OneNode:
                     case KillRanks(local_ranks):
                         seen.append(effect)
                         todo.append(Sent(local_ranks, SIGKILL))
-                    case CycleStopping() | Deliver() | HoldClocks():
+                    case StartRanks(formed):
+                        seen.append(StartCycle(formed.cycle))
+                    case CycleStopping() | Deliver() | ToMonitors():
                         pass
-                    case Quit(code):
+                    case QuitProcess(code):
                         assert seen[-1].exit_code == code
                     case _:
                         seen.append(effect)
         return seen
 
 
+def killed(local_rank: int, cycle: int = 0) -> MonitorSaid:
+    """Its monitor sent SIGKILL."""
+    message = monitor_messages.Signalled(cycle, local_rank, 100 + local_rank, SIGKILL, "hung")
+    return MonitorSaid(local_rank, message)
+
+
 def stuck(local_rank: int, since_s: float = 15.0, cycle: int = 0) -> MonitorSaid:
     """Its monitor killed it so long ago."""
-    message = said.Stuck(cycle, local_rank, 100 + local_rank, since_s, "state D")
+    message = monitor_messages.Unkillable(cycle, local_rank, 100 + local_rank, since_s, "state D")
     return MonitorSaid(local_rank, message)
 
 
@@ -188,27 +198,27 @@ def test_a_job_whose_ranks_all_end_well_succeeds() -> None:
     """Exit code 0 once the last rank is gone and nothing it started is left."""
     node = running()
 
-    assert node.handle(WorkerExited(0, 0), now=1.0) == []
-    assert node.handle(WorkerExited(1, 0), now=2.0) == [Sweep(0)]
-    assert node.handle(Swept(), now=2.0) == [Finish(Ended.SUCCEEDED, 0)]
+    assert node.handle(Exited(0, 0), now=1.0) == []
+    assert node.handle(Exited(1, 0), now=2.0) == [Sweep(0)]
+    assert node.handle(Swept(), now=2.0) == [LeaveProcess(LauncherEnd.SUCCEEDED, 0)]
 
 
 def test_a_failure_stops_the_others_and_restarts_all() -> None:
     """The siblings of a failed rank get SIGTERM; the next cycle starts when all are gone."""
     node = running(max_restarts=1)
 
-    assert node.handle(WorkerExited(1, -SIGKILL), now=1.0) == [
+    assert node.handle(Exited(1, -SIGKILL), now=1.0) == [
         Failed(1),
         SignalRanks((0,), SIGTERM),
     ]
-    assert node.handle(WorkerExited(0, -SIGTERM), now=1.1) == [Sweep(0)]
+    assert node.handle(Exited(0, -SIGTERM), now=1.1) == [Sweep(0)]
     assert node.handle(Swept(), now=1.1) == [StartCycle(1), Explain(0, will_restart=True)]
 
 
 def surviving(**options: Any) -> OneNode:
     """Three ranks under min-healthy, in a call."""
     node = running(nproc=3, restart=RestartPolicy.MIN_HEALTHY, **options)
-    node.handle(CallBegan((0, 1, 2)), now=0.5)
+    node.handle(CallBegan(0, (0, 1, 2)), now=0.5)
     return node
 
 
@@ -231,22 +241,22 @@ def test_under_min_healthy_a_call_that_completes_is_success(codes: list[int], en
     finishers = tuple(local_rank for local_rank, code in enumerate(codes) if code == 0)
     for local_rank, code in enumerate(codes):
         if code == 0 and local_rank == finishers[0]:
-            node.handle(CallEnded(finishers, finished=True), now=1.0)
-        effects += without_notes(node.handle(WorkerExited(local_rank, code), now=1.0))
+            node.handle(CallEnded(0, finishers, finished=True), now=1.0)
+        effects += without_notes(node.handle(Exited(local_rank, code), now=1.0))
     effects += without_notes(node.handle(Swept(), now=1.1))
 
     assert not [effect for effect in effects if isinstance(effect, SignalRanks | KillRanks)]
     finish = effects[-1]
-    assert isinstance(finish, Finish)
+    assert isinstance(finish, LeaveProcess)
     assert finish.exit_code == end
-    assert finish.ended is (Ended.FAILED if end else Ended.SUCCEEDED)
+    assert finish.ended is (LauncherEnd.FAILED if end else LauncherEnd.SUCCEEDED)
 
 
 def test_under_min_healthy_ranks_are_restarted_when_none_is_left() -> None:
     """One restart for all of their failures."""
     node = surviving(max_restarts=1)
     for local_rank in range(3):
-        node.handle(WorkerExited(local_rank, 1), now=1.0)
+        node.handle(Exited(local_rank, 1), now=1.0)
 
     assert node.handle(Swept(), now=1.1) == [StartCycle(1), Explain(0, will_restart=True)]
     assert node.restarts_spent == 1
@@ -255,33 +265,33 @@ def test_under_min_healthy_ranks_are_restarted_when_none_is_left() -> None:
 def test_under_min_healthy_a_signal_ends_ranks_that_went_on() -> None:
     """And the job has not succeeded, however they end."""
     node = surviving()
-    node.handle(WorkerExited(2, -SIGKILL), now=1.0)
+    node.handle(Exited(2, -SIGKILL), now=1.0)
     assert SignalRanks((0, 1), SIGTERM) in node.handle(SignalArrived(SIGTERM), now=2.0)
     for local_rank in (0, 1):
-        node.handle(WorkerExited(local_rank, 0), now=2.1)
+        node.handle(Exited(local_rank, 0), now=2.1)
 
     finish = node.handle(Swept(), now=2.2)[-1]
-    assert isinstance(finish, Finish)
-    assert (finish.ended, finish.exit_code) == (Ended.SIGNALLED, 1)
+    assert isinstance(finish, LeaveProcess)
+    assert (finish.ended, finish.exit_code) == (LauncherEnd.SIGNALLED, 1)
 
 
 def test_the_budget_is_for_the_whole_job() -> None:
     """B-1: with N restarts there are N+1 cycles, and the last failure is the job's."""
     node = running(max_restarts=2)
     for cycle in (0, 1):
-        node.handle(WorkerExited(0, 1), now=cycle)
-        node.handle(WorkerExited(1, -SIGTERM), now=cycle)
+        node.handle(Exited(0, 1), now=cycle)
+        node.handle(Exited(1, -SIGTERM), now=cycle)
         assert node.handle(Swept(), now=cycle) == [
             StartCycle(cycle + 1),
             Explain(cycle, will_restart=True),
         ]
 
     failed = Failed(0, "no restart is left (--max-restarts 2)")
-    assert node.handle(WorkerExited(0, 1), now=9.0)[0] == failed
-    node.handle(WorkerExited(1, -SIGTERM), now=9.0)
+    assert node.handle(Exited(0, 1), now=9.0)[0] == failed
+    node.handle(Exited(1, -SIGTERM), now=9.0)
     assert node.handle(Swept(), now=9.0) == [
         Explain(2, will_restart=False),
-        Finish(Ended.FAILED, 1),
+        LeaveProcess(LauncherEnd.FAILED, 1),
     ]
 
 
@@ -289,34 +299,36 @@ def test_a_rank_may_ask_for_no_restart_by_its_exit_code() -> None:
     """It knows that another attempt is no use; no restart of the budget is spent."""
     node = running(max_restarts=5, no_restart_exit_code=77)
 
-    assert node.handle(WorkerExited(0, 77), now=1.0) == [
+    assert node.handle(Exited(0, 77), now=1.0) == [
         Failed(0, "exit code 77 asks for no restart (--ft-no-restart-exit-code)"),
         SignalRanks((1,), SIGTERM),
     ]
-    node.handle(WorkerExited(1, -SIGTERM), now=1.1)
+    node.handle(Exited(1, -SIGTERM), now=1.1)
     effects = node.handle(Swept(), now=1.1)
 
     # No note: the line of the failure has said already that no restart follows, and why.
-    assert effects == [Explain(0, will_restart=False), Finish(Ended.FAILED, 77)]
+    assert effects == [Explain(0, will_restart=False), LeaveProcess(LauncherEnd.FAILED, 77)]
     assert node.restarts_spent == 0
 
 
 def test_a_rank_that_is_reaped_last_may_still_ask_for_no_restart() -> None:
     """Its peers failed because of it; nothing is waited for before the end."""
     node = running(max_restarts=5, no_restart_exit_code=77, reads_iterations=False)
-    node.handle(WorkerExited(1, 1), now=1.0)
-    assert node.handle(WorkerExited(0, 77), now=1.1) == [Sweep(0)]
+    node.handle(Exited(1, 1), now=1.0)
+    assert node.handle(Exited(0, 77), now=1.1) == [Sweep(0)]
 
     effects = node.handle(Swept(), now=1.1)
     said = "not started again: exit code 77 asks for no restart (--ft-no-restart-exit-code)"
-    assert effects[-1] == Finish(Ended.FAILED, 77, said), "the first failure's line could not"
+    assert effects[-1] == LeaveProcess(LauncherEnd.FAILED, 77, said), (
+        "the first failure's line could not"
+    )
 
 
 def test_what_every_exception_exits_with_asks_for_nothing() -> None:
     """Also where the launcher is to exit with 1 when another attempt is no use."""
     node = running(max_restarts=1, no_restart_exit_code=1)
-    node.handle(WorkerExited(0, 1), now=1.0)
-    node.handle(WorkerExited(1, -SIGTERM), now=1.1)
+    node.handle(Exited(0, 1), now=1.0)
+    node.handle(Exited(1, -SIGTERM), now=1.1)
 
     assert StartCycle(1) in node.handle(Swept(), now=1.1)
 
@@ -324,7 +336,7 @@ def test_what_every_exception_exits_with_asks_for_nothing() -> None:
 def test_stopping_is_polite_then_forced() -> None:
     """A rank that ignores SIGTERM is killed when its grace is over, once."""
     node = running(max_restarts=1, stop_grace_s=15.0)
-    node.handle(WorkerExited(0, 1), now=100.0)
+    node.handle(Exited(0, 1), now=100.0)
 
     assert node.next_deadline() == 115.0
     assert node.handle(TimePassed(), now=114.9) == []
@@ -335,36 +347,39 @@ def test_stopping_is_polite_then_forced() -> None:
 def test_a_rank_that_is_being_killed_has_failed_already() -> None:
     """The kernel may take seconds to free its memory; the others are stopped meanwhile."""
     node = running(max_restarts=1)
-    assert node.handle(RankKilled(1), now=1.0) == [
+    assert node.handle(killed(1), now=1.0) == [
         Failed(1),
         SignalRanks((0, 1), SIGTERM),
     ]
-    assert node.handle(RankKilled(1), now=1.0) == []
-    assert node.handle(WorkerExited(0, -SIGTERM), now=1.1) == []
-    assert node.handle(WorkerExited(1, -SIGKILL), now=9.0) == [Sweep(0)]
-    assert node.handle(RankKilled(1), now=9.0) == [], "it is dead"
+    assert node.handle(killed(1), now=1.0) == []
+    assert node.handle(Exited(0, -SIGTERM), now=1.1) == []
+    assert node.handle(Exited(1, -SIGKILL), now=9.0) == [Sweep(0)]
+    assert node.handle(killed(1), now=9.0) == [], "it is dead"
     assert node.handle(Swept(), now=9.0) == [StartCycle(1), Explain(0, will_restart=True)]
 
 
 def test_a_rank_that_hung_has_failed_even_if_all_end_well() -> None:
     """A handler of the signal that ended it may exit with 0."""
     node = running(max_restarts=1)
-    node.handle(RankKilled(1), now=1.0)
-    node.handle(WorkerExited(1, 0), now=1.0)
-    node.handle(WorkerExited(0, 0), now=1.1)
+    node.handle(killed(1), now=1.0)
+    node.handle(Exited(1, 0), now=1.0)
+    node.handle(Exited(0, 0), now=1.1)
     assert StartCycle(1) in node.handle(Swept(), now=1.1)
 
 
 def test_a_rank_that_cannot_be_killed_ends_the_node() -> None:
     """A rank in uninterruptible sleep is given up after a bound; its node cannot go on."""
     node = running(max_restarts=5, stop_grace_s=15.0)
-    node.handle(WorkerExited(0, 1), now=0.0)
+    node.handle(Exited(0, 1), now=0.0)
     node.handle(TimePassed(), now=15.0)
 
     assert node.next_deadline() == 15.0 + UNKILLABLE_AFTER_S
     effects = node.handle(TimePassed(), now=15.0 + UNKILLABLE_AFTER_S)
 
-    assert without_notes(effects) == [Explain(0, will_restart=False), Finish(Ended.STUCK, 1)]
+    assert without_notes(effects) == [
+        Explain(0, will_restart=False),
+        LeaveProcess(LauncherEnd.STUCK, 1),
+    ]
 
 
 def test_a_rank_that_outlives_its_monitors_sigkill_ends_the_node() -> None:
@@ -380,7 +395,10 @@ def test_a_rank_that_outlives_its_monitors_sigkill_ends_the_node() -> None:
     assert node.next_deadline() == 85.0 + UNKILLABLE_AFTER_S
     effects = node.handle(TimePassed(), now=85.0 + UNKILLABLE_AFTER_S)
 
-    assert without_notes(effects) == [Explain(0, will_restart=False), Finish(Ended.STUCK, 1)]
+    assert without_notes(effects) == [
+        Explain(0, will_restart=False),
+        LeaveProcess(LauncherEnd.STUCK, 1),
+    ]
 
 
 def test_others_keep_their_grace_beside_a_stuck_rank() -> None:
@@ -392,7 +410,7 @@ def test_others_keep_their_grace_beside_a_stuck_rank() -> None:
     assert node.handle(TimePassed(), now=160.0) == [KillRanks((0, 1))]
     assert node.handle(Exited(1, -SIGKILL), now=160.1) == []
     effects = node.handle(TimePassed(), now=160.0 + UNKILLABLE_AFTER_S)
-    assert effects[-1] == Finish(Ended.STUCK, 1)
+    assert effects[-1] == LeaveProcess(LauncherEnd.STUCK, 1)
 
 
 def test_a_rank_that_took_long_to_die_is_restarted() -> None:
@@ -420,8 +438,8 @@ def test_who_alone_is_stuck_after_a_signal_is_not_waited_for() -> None:
 def test_leftovers_that_do_not_die_do_not_hold_up_the_next_cycle_for_ever() -> None:
     """Sweeping is bounded."""
     node = running(max_restarts=1)
-    node.handle(WorkerExited(0, 1), now=0.0)
-    node.handle(WorkerExited(1, -SIGTERM), now=0.0)
+    node.handle(Exited(0, 1), now=0.0)
+    node.handle(Exited(1, -SIGTERM), now=0.0)
 
     assert node.next_deadline() == SWEEP_LIMIT_S
     assert StartCycle(1) in node.handle(TimePassed(), now=SWEEP_LIMIT_S)
@@ -445,8 +463,8 @@ def delivered(node: OneNode, event: Any, now: float) -> list[Deliver]:
 def test_evidence_is_delivered_also_where_leftovers_do_not_die() -> None:
     """What ranks wrote lies in memory until then; whoever is stuck in the kernel left a reason."""
     node = running(max_restarts=1)
-    node.handle(WorkerExited(0, 1), now=0.0)
-    node.handle(WorkerExited(1, -SIGTERM), now=0.0)
+    node.handle(Exited(0, 1), now=0.0)
+    node.handle(Exited(1, -SIGTERM), now=0.0)
 
     assert delivered(node, TimePassed(), SWEEP_LIMIT_S) == [Deliver(0, is_over=True)]
 
@@ -454,8 +472,8 @@ def test_evidence_is_delivered_also_where_leftovers_do_not_die() -> None:
 def test_leftovers_that_die_late_free_no_folder_of_the_next_cycle() -> None:
     """Its ranks write there."""
     node = running(max_restarts=1)
-    node.handle(WorkerExited(0, 1), now=0.0)
-    node.handle(WorkerExited(1, -SIGTERM), now=0.0)
+    node.handle(Exited(0, 1), now=0.0)
+    node.handle(Exited(1, -SIGTERM), now=0.0)
     assert StartCycle(1) in node.handle(TimePassed(), now=SWEEP_LIMIT_S)
 
     assert delivered(node, Swept(), SWEEP_LIMIT_S + 0.1) == []
@@ -474,19 +492,23 @@ def test_a_signal_is_forwarded_and_ranks_get_their_grace() -> None:
         ),
     ]
     assert node.next_deadline() == 61.0
-    node.handle(WorkerExited(0, -SIGTERM), now=2.0)
-    node.handle(WorkerExited(1, 0), now=3.0)
-    assert node.handle(Swept(), now=3.0) == [Finish(Ended.SIGNALLED, 1, signal="SIGTERM")]
+    node.handle(Exited(0, -SIGTERM), now=2.0)
+    node.handle(Exited(1, 0), now=3.0)
+    assert node.handle(Swept(), now=3.0) == [
+        LeaveProcess(LauncherEnd.SIGNALLED, 1, signal="SIGTERM")
+    ]
 
 
 def test_a_job_that_is_signalled_and_ends_well_has_not_succeeded() -> None:
     """All ranks exit with 0 (they saved their work): a scheduler must not call it completed."""
     node = running()
     node.handle(SignalArrived(SIGTERM), now=1.0)
-    node.handle(WorkerExited(0, 0), now=2.0)
-    node.handle(WorkerExited(1, 0), now=2.0)
+    node.handle(Exited(0, 0), now=2.0)
+    node.handle(Exited(1, 0), now=2.0)
 
-    assert node.handle(Swept(), now=2.0) == [Finish(Ended.SIGNALLED, 1, signal="SIGTERM")]
+    assert node.handle(Swept(), now=2.0) == [
+        LeaveProcess(LauncherEnd.SIGNALLED, 1, signal="SIGTERM")
+    ]
 
 
 def test_a_second_ctrl_c_does_not_wait() -> None:
@@ -547,7 +569,7 @@ def test_more_ctrl_c_do_not_put_off_the_end() -> None:
 def test_a_signal_while_stopping_for_a_restart_cancels_the_restart() -> None:
     """The job ends, although the budget has room."""
     node = running(max_restarts=5)
-    node.handle(WorkerExited(0, 1), now=0.0)
+    node.handle(Exited(0, 1), now=0.0)
     assert node.handle(SignalArrived(SIGTERM), now=0.1) == [
         SignalRanks((1,), SIGTERM),
         Note(
@@ -557,17 +579,19 @@ def test_a_signal_while_stopping_for_a_restart_cancels_the_restart() -> None:
             "at once",
         ),
     ]
-    node.handle(WorkerExited(1, -SIGTERM), now=0.2)
+    node.handle(Exited(1, -SIGTERM), now=0.2)
 
-    assert node.handle(Swept(), now=0.2)[-1] == Finish(Ended.SIGNALLED, 1, signal="SIGTERM")
+    assert node.handle(Swept(), now=0.2)[-1] == LeaveProcess(
+        LauncherEnd.SIGNALLED, 1, signal="SIGTERM"
+    )
 
 
 ASKED = {
     action: Failed(1, f"a rank has asked for {action}")
     for action in ("ShutdownWorkload", "ExcludeThisNode")
 }
-SHUT_DOWN = Finish(
-    Ended.SHUT_DOWN, 1, "rank 1 on n0 (pid 7) asked to shut the workload down: loss is NaN"
+SHUT_DOWN = LeaveProcess(
+    LauncherEnd.SHUT_DOWN, 1, "rank 1 on n0 (pid 7) asked to shut the workload down: loss is NaN"
 )
 
 
@@ -577,10 +601,10 @@ def test_a_shutdown_request_takes_effect_when_the_cycle_is_over() -> None:
     request = ControlRequested(1, "ShutdownWorkload", "loss is NaN")
 
     assert without_notes(node.handle(request, now=1.0)) == []
-    assert node.handle(WorkerExited(1, 1), now=2.0)[0] == Failed(
+    assert node.handle(Exited(1, 1), now=2.0)[0] == Failed(
         1, "a rank has asked for ShutdownWorkload"
     )
-    node.handle(WorkerExited(0, -SIGTERM), now=2.0)
+    node.handle(Exited(0, -SIGTERM), now=2.0)
 
     assert node.handle(Swept(), now=2.0)[-1] == SHUT_DOWN
     assert node.restarts_spent == 0
@@ -589,11 +613,11 @@ def test_a_shutdown_request_takes_effect_when_the_cycle_is_over() -> None:
 def test_a_request_after_the_failure_comes_in_the_place_of_the_restart() -> None:
     """The restart has been announced, so its absence is."""
     node = running(max_restarts=5)
-    assert Failed(1) in node.handle(WorkerExited(1, 1), now=2.0)
+    assert Failed(1) in node.handle(Exited(1, 1), now=2.0)
     (note,) = node.handle(ControlRequested(1, "ShutdownWorkload", "loss is NaN"), now=2.0)
     assert isinstance(note, Note)
     assert note.text.endswith("when cycle 0 is over, in the place of the restart")
-    node.handle(WorkerExited(0, -SIGTERM), now=2.0)
+    node.handle(Exited(0, -SIGTERM), now=2.0)
 
     assert node.handle(Swept(), now=2.0)[-1] == SHUT_DOWN
 
@@ -602,8 +626,8 @@ def test_a_continue_request_changes_nothing() -> None:
     """Continue is consumed without effect."""
     node = running(max_restarts=1)
     node.handle(ControlRequested(0, "Continue", ""), now=1.0)
-    node.handle(WorkerExited(1, 1), now=2.0)
-    node.handle(WorkerExited(0, -SIGTERM), now=2.0)
+    node.handle(Exited(1, 1), now=2.0)
+    node.handle(Exited(0, -SIGTERM), now=2.0)
 
     assert node.handle(Swept(), now=2.0)[0] == StartCycle(1)
 
@@ -612,13 +636,13 @@ def test_a_node_that_is_excluded_leaves_without_an_error() -> None:
     """ExcludeThisNode: exit code 0, others may go on."""
     node = running(max_restarts=1)
     node.handle(ControlRequested(0, "ExcludeThisNode", "bad GPU"), now=1.0)
-    assert node.handle(WorkerExited(1, 1), now=2.0)[0] == Failed(
+    assert node.handle(Exited(1, 1), now=2.0)[0] == Failed(
         1, "a rank has asked for ExcludeThisNode"
     )
-    node.handle(WorkerExited(0, -SIGTERM), now=2.0)
+    node.handle(Exited(0, -SIGTERM), now=2.0)
 
-    assert node.handle(Swept(), now=2.0)[-1] == Finish(
-        Ended.EXCLUDED, 0, "this node is excluded: rank 0: bad GPU"
+    assert node.handle(Swept(), now=2.0)[-1] == LeaveProcess(
+        LauncherEnd.EXCLUDED, 0, "this node is excluded: rank 0: bad GPU"
     )
 
 
@@ -626,10 +650,10 @@ def test_a_node_that_asks_to_be_excluded_from_a_job_that_is_over_has_failed() ->
     """No restart is left, the work is not done: exit code 1."""
     node = running()
     node.handle(ControlRequested(0, "ExcludeThisNode", "bad GPU"), now=1.0)
-    node.handle(WorkerExited(1, 1), now=2.0)
-    node.handle(WorkerExited(0, -SIGTERM), now=2.0)
+    node.handle(Exited(1, 1), now=2.0)
+    node.handle(Exited(0, -SIGTERM), now=2.0)
 
-    assert node.handle(Swept(), now=2.0)[-1] == Finish(Ended.FAILED, 1)
+    assert node.handle(Swept(), now=2.0)[-1] == LeaveProcess(LauncherEnd.FAILED, 1)
 
 
 def test_a_dead_monitor_is_replaced_until_it_is_hopeless() -> None:
@@ -655,15 +679,15 @@ def test_silence_of_all_ranks_is_mentioned_once() -> None:
     assert node.next_deadline() is None
 
     reported = running(quiet_s=3600.0)
-    reported.handle(MonitorSaid(1, said.Hello(1, 101)), now=5.0)
+    reported.handle(MonitorSaid(1, monitor_messages.RankConnected(1, 101)), now=5.0)
     assert reported.next_deadline() is None
 
 
 # ---------------------------------------------------------------- rules of restarting
 def fail(node: OneNode, now: float) -> list[Any]:
     """A rank fails, the other is gone at once; what follows when nothing is left of them."""
-    node.handle(WorkerExited(0, 1), now)
-    node.handle(WorkerExited(1, -SIGTERM), now)
+    node.handle(Exited(0, 1), now)
+    node.handle(Exited(1, -SIGTERM), now)
     return node.handle(Swept(), now)
 
 
@@ -681,7 +705,7 @@ def test_a_budget_within_a_period_is_renewed() -> None:
     node = running(max_restarts=1, restarts_period_s=100.0)
     assert fail(node, 10.0)[0] == StartCycle(1)
     assert fail(node, 110.0)[0] == StartCycle(2)
-    assert fail(node, 209.0)[-1] == Finish(Ended.FAILED, 1)
+    assert fail(node, 209.0)[-1] == LeaveProcess(LauncherEnd.FAILED, 1)
 
 
 def test_failures_in_a_row_are_restarted_later_and_later() -> None:
@@ -698,7 +722,7 @@ def test_failures_in_a_row_are_restarted_later_and_later() -> None:
     assert fail(node, 7.0) == []
     assert node.handle(SignalArrived(SIGTERM), now=8.0) == [
         Explain(2, will_restart=False),
-        Finish(Ended.SIGNALLED, 1, signal="SIGTERM"),
+        LeaveProcess(LauncherEnd.SIGNALLED, 1, signal="SIGTERM"),
     ]
 
 
@@ -706,19 +730,19 @@ def test_a_node_that_does_not_advance_is_given_up() -> None:
     """With the code that says so, after as many cycles in a row as the rules allow."""
     node = measured(max_no_progress_cycles=2)
     for cycle, iteration in enumerate([100, 150, 150]):
-        assert ReadIteration(first=False) in node.handle(WorkerExited(0, 1), now=1.0)
-        node.handle(WorkerExited(1, -SIGTERM), now=1.0)
+        assert ReadIteration(first=False) in node.handle(Exited(0, 1), now=1.0)
+        node.handle(Exited(1, -SIGTERM), now=1.0)
         node.handle(IterationRead(iteration), now=1.0)
         assert node.handle(Swept(), now=1.0)[0] == StartCycle(cycle + 1)
-    node.handle(WorkerExited(0, 1), now=2.0)
-    node.handle(WorkerExited(1, -SIGTERM), now=2.0)
+    node.handle(Exited(0, 1), now=2.0)
+    node.handle(Exited(1, -SIGTERM), now=2.0)
     node.handle(IterationRead(150), now=2.0)
 
     effects = node.handle(Swept(), now=2.0)
 
     assert effects == [
         Explain(3, will_restart=False),
-        Finish(Ended.FAILED, 93, "not started again: no progress in 2 cycles in a row"),
+        LeaveProcess(LauncherEnd.FAILED, 93, "not started again: no progress in 2 cycles in a row"),
     ]
 
 
@@ -746,7 +770,7 @@ def test_a_signal_ends_a_node_that_waits_for_the_iteration() -> None:
 
     assert node.handle(SignalArrived(SIGTERM), now=1.1) == [
         Explain(0, will_restart=False),
-        Finish(Ended.SIGNALLED, 1, signal="SIGTERM"),
+        LeaveProcess(LauncherEnd.SIGNALLED, 1, signal="SIGTERM"),
     ]
 
 
@@ -767,8 +791,8 @@ def test_an_unfit_host_has_no_ranks() -> None:
     assert node.handle(HostChecked("GPU 0 is lost"), now=1.0) == [unfit("GPU 0 is lost")]
 
 
-def unfit(problem: str) -> Finish:
-    return Finish(Ended.UNHEALTHY, 1, f"this node is unhealthy: {problem}")
+def unfit(problem: str) -> LeaveProcess:
+    return LeaveProcess(LauncherEnd.UNHEALTHY, 1, f"this node is unhealthy: {problem}")
 
 
 def test_a_restart_waits_for_the_host_to_be_checked() -> None:
@@ -833,20 +857,20 @@ def test_what_breaks_under_ranks_ends_the_one_whose_it_is_and_the_cycle(
 
 def test_a_device_whose_rank_has_ended_well_ends_nobody() -> None:
     node = checked()
-    node.handle(WorkerExited(1, 0), now=0.5)
+    node.handle(Exited(1, 0), now=0.5)
     assert node.handle(HostBroke(LOST, 1), now=0.6) == []
 
 
 def test_a_job_that_is_over_checks_no_host() -> None:
     """Neither after success nor without a restart left, nor after a signal."""
     node = checked(max_restarts=0)
-    assert fail(node, 1.0) == [Explain(0, will_restart=False), Finish(Ended.FAILED, 1)]
+    assert fail(node, 1.0) == [Explain(0, will_restart=False), LeaveProcess(LauncherEnd.FAILED, 1)]
 
     signalled = checked()
     fail(signalled, 1.0)
     assert signalled.handle(SignalArrived(SIGTERM), now=1.1) == [
         Explain(0, will_restart=False),
-        Finish(Ended.SIGNALLED, 1, signal="SIGTERM"),
+        LeaveProcess(LauncherEnd.SIGNALLED, 1, signal="SIGTERM"),
     ]
 
 
@@ -876,7 +900,7 @@ class LauncherLife(RuleBasedStateMachine):
         self.reading = self.checking = 0
         self.alive: set[int] = set()
         self.cycles: list[int] = []
-        self.finished: list[Finish] = []
+        self.finished: list[LeaveProcess] = []
         self.owed_sweep = False
         self.sweep_until = 0.0
         self.carry_out(self.node.begin(self.now))
@@ -909,7 +933,7 @@ class LauncherLife(RuleBasedStateMachine):
                     assert not self.alive
                     assert after_ranks == bool(self.cycles)
                     self.checking += 1
-                case Finish():
+                case LeaveProcess():
                     self.finished.append(effect)
 
     @precondition(lambda self: self.alive)
@@ -957,7 +981,7 @@ class LauncherLife(RuleBasedStateMachine):
 
     @rule(rank=st.integers(0, 3))
     def rank_is_killed(self, rank: int) -> None:
-        killed = said.Signalled(len(self.cycles) - 1, rank, 100 + rank, SIGKILL, "hung")
+        killed = monitor_messages.Signalled(len(self.cycles) - 1, rank, 100 + rank, SIGKILL, "hung")
         if rank < self.nproc and self.cycles:
             self.feed(MonitorSaid(rank, killed))
 
@@ -981,12 +1005,16 @@ class LauncherLife(RuleBasedStateMachine):
     @invariant()
     def the_end_comes_once_and_nothing_after_it(self) -> None:
         assert len(self.finished) <= 1
-        assert bool(self.finished) == (self.node.launcher.node.phase is Phase.DONE)
+        assert bool(self.finished) == (self.node.launcher.node.phase is NodePhase.DONE)
 
     @invariant()
     def somebody_will_wake_a_node_that_waits(self) -> None:
         """Stopping, sweeping and pauses are bounded: there is a deadline."""
-        if self.node.launcher.node.phase in (Phase.STOPPING, Phase.SWEEPING, Phase.IDLE):
+        if self.node.launcher.node.phase in (
+            NodePhase.STOPPING,
+            NodePhase.SWEEPING,
+            NodePhase.IDLE,
+        ):
             assert self.node.next_deadline() is not None or self.checking
 
 
@@ -1014,8 +1042,12 @@ def test_a_launcher_that_never_met_the_others_says_so(was_there: bool, said: str
 
     effects += launcher.handle(LeaderLost("n0:29500 could not be reached"), 1.0)
 
-    (finish,) = (each for each in effects if isinstance(each, Finish))
-    assert (finish.ended, finish.exit_code, finish.text) == (Ended.FAILED, 1, said)
+    (finish,) = (each for each in effects if isinstance(each, LeaveProcess))
+    assert (finish.ended, finish.exit_code, finish.text) == (
+        LauncherEnd.FAILED,
+        1,
+        said,
+    )
     errors = [each.text for each in effects if isinstance(each, Note) and each.level == "error"]
     assert len(errors) == was_there
 
@@ -1025,15 +1057,17 @@ def test_a_node_learns_that_ranks_of_another_have_reported_to_their_monitors() -
     desc = Descriptor("10.0.0.1", "here", 2, 1)
     rules = Rules(nodes=Policy(2, 2, use_infra_group_rank=False), launchers=2)
     lives = RankLives(awaits_reports=True)
-    launcher = Launcher(Node(2), Member("here", desc), rules, lives)
-    place = Place("here", 0, 2, 0, "10.0.0.1")
+    launcher = Launcher(Node(2, lives=lives), Member("here", desc), rules)
+    place = CyclePlace("here", 0, 2, 0, "10.0.0.1")
     for event in (Met(leads=False), Begin(), HostChecked(None)):
         launcher.handle(event, 0.0)
-    launcher.handle(Heard(Round(0, (place,), world_size=2)), 0.0)
+    launcher.handle(Round(0, (place,), world_size=2), 0.0)
     launcher.handle(HostChecked(None), 0.0)
+    launcher.node.ranks_started({0: 100, 1: 101})
 
-    effects = launcher.handle(Heard(LeaderBeat(reported=0)), 2.0)
-    assert effects == [AwaitReport(0, 2.0), AwaitReport(1, 2.0)]
-    launcher.handle(MonitorSaid(1, said.Armed(0)), 2.5)
-    beat = Send(Beat("here", reported=0))
+    effects = launcher.handle(LeaderBeat(reported=0), 2.0)
+    awaited = {k: monitor_messages.Await(0, k, 100 + k, 2.0) for k in (0, 1)}
+    assert effects == [ToMonitors(awaited)]
+    launcher.handle(MonitorSaid(1, monitor_messages.WatchBegan(0)), 2.5)
+    beat = Beat("here", reported=0)
     assert beat in launcher.handle(TimePassed(), launcher.next_deadline() or 0.0)

@@ -15,7 +15,13 @@ from holdfast.net.loop import Loop
 from holdfast.net.pure.frames import encode
 from holdfast.node import monitors
 from holdfast.node.processes.controlled_process import ControlledProcess
-from holdfast.watch.pure.monitor_messages import Closed, Configure, Cycle, Log, Stopping
+from holdfast.watch.pure.monitor_messages import (
+    Closed,
+    ConfigureMonitor,
+    Cycle,
+    MonitorLog,
+    Stopping,
+)
 
 PID = 2**22 + 1
 """Larger than any."""
@@ -37,7 +43,7 @@ def test_a_monitor_that_died_is_heard_out(
     monkeypatch.setattr(monitors, "start_monitor", lambda *_: ControlledProcess(PID, ours))
     heard: list[tuple[int, Any]] = []
     node = monitors.Monitors(loop, lambda rank, message: heard.append((rank, message)))
-    node.open(3, os.fspath(tmp_path / "s"), Configure({}, 3, None, 15.0, "n0"))
+    node.open(3, os.fspath(tmp_path / "s"), ConfigureMonitor({}, 3, None, 15.0, "n0"))
     node.start(3)
     theirs.sendall(encode(CLOSED))
     theirs.close()
@@ -57,16 +63,16 @@ def test_what_a_monitor_says_after_it_ended_its_rank_is_heard_at_the_end_of_the_
     monkeypatch.setattr(monitors, "start_monitor", lambda *_: ControlledProcess(PID, ours))
     heard: list[Any] = []
     node = monitors.Monitors(loop, lambda _rank, message: heard.append(message))
-    node.open(3, os.fspath(tmp_path / "s"), Configure({}, 3, None, 15.0, "n0"))
+    node.open(3, os.fspath(tmp_path / "s"), ConfigureMonitor({}, 3, None, 15.0, "n0"))
     node.start(3)
-    log = {"op": "log", "level": "warning", "text": "rank 3 is hung"}
+    log = {"op": "monitorlog", "level": "warning", "text": "rank 3 is hung"}
     last_words = threading.Timer(0.05, theirs.sendall, [encode(log) + encode(CLOSED)])
     last_words.start()
 
-    node.hear_to_the_end([3], BOUND_S)
+    node.drain_until_closed([3], BOUND_S)
 
-    assert heard == [Log("warning", "rank 3 is hung"), Closed(0)]
-    node.hear_to_the_end([3], BOUND_S)  # nothing more will come, so nothing is waited for
+    assert heard == [MonitorLog("warning", "rank 3 is hung"), Closed(0)]
+    node.drain_until_closed([3], BOUND_S)  # nothing more will come, so nothing is waited for
     last_words.join()
     node.close()
     theirs.close()
@@ -82,10 +88,10 @@ def test_a_monitor_that_replaces_another_leaves_a_rank_that_is_being_stopped_alo
         monkeypatch.setattr(monitors, "start_monitor", lambda *_, ours=ours: _at(ours))
         if not told:
             node = monitors.Monitors(loop, lambda *_: None)
-            node.open(3, os.fspath(tmp_path / "s"), Configure({}, 3, None, 15.0, "n0"))
+            node.open(3, os.fspath(tmp_path / "s"), ConfigureMonitor({}, 3, None, 15.0, "n0"))
             node.start(3)
             node.begin_cycle(3, Cycle(0, None))
-            node.hold_clocks(3, Stopping(0, 5.0))
+            node.send(3, Stopping(0, 5.0))
         else:
             node.died(PID)
             node.start(3)
@@ -108,9 +114,9 @@ def test_the_end_of_a_job_does_not_wait_for_a_monitor_that_says_nothing(
     ours, theirs = socket.socketpair()
     monkeypatch.setattr(monitors, "start_monitor", lambda *_: ControlledProcess(PID, ours))
     node = monitors.Monitors(loop, lambda *_: None)
-    node.open(3, os.fspath(tmp_path / "s"), Configure({}, 3, None, 15.0, "n0"))
+    node.open(3, os.fspath(tmp_path / "s"), ConfigureMonitor({}, 3, None, 15.0, "n0"))
     node.start(3)
-    node.hear_to_the_end([3], 0.01)
+    node.drain_until_closed([3], 0.01)
     theirs.close()
-    node.hear_to_the_end([3], BOUND_S)
+    node.drain_until_closed([3], BOUND_S)
     node.close()

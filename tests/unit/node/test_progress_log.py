@@ -20,10 +20,10 @@ from holdfast.node.records import progress_log
 from holdfast.node.records.progress_log import ProgressLog
 from holdfast.page.page import map_page
 from holdfast.page.pure import page as layout
-from holdfast.page.pure.page_view import Ended
+from holdfast.page.pure.page_view import ClosedSection
 from holdfast.testing import VirtualClock
 from holdfast.watch.pure.learned import NEVER
-from holdfast.watch.pure.monitor_messages import Armed
+from holdfast.watch.pure.monitor_messages import WatchBegan
 
 
 class Log:
@@ -53,12 +53,12 @@ class Log:
         page.words[layout.LONGEST_INITIAL] = -1.0
         page.words[layout.ARMED_AT] = self._clock.now
         self.page = page
-        self.progress.hear(MonitorSaid(0, Armed(cycle, by_steps)))
+        self.progress.on_event(MonitorSaid(0, WatchBegan(cycle, by_steps)))
 
     def ranks_started(self, cycle: int) -> None:
         place = unplaced(0, 1)
         rank = SimpleNamespace(place=type(place)(**{**vars(place), "cycle": Cycle(cycle)}))
-        self.progress.hear(CycleStarted(SimpleNamespace(cycle=cycle, ranks={0: rank})))
+        self.progress.on_event(CycleStarted(SimpleNamespace(cycle=cycle, ranks={0: rank})))
 
     def step(self, seconds: float) -> None:
         """The rank has closed the section."""
@@ -135,7 +135,7 @@ def test_a_cycle_that_is_over_is_looked_at_once_more_later(log: Log, clock: Virt
     log.progress.on_time()
     last, now = log.of(schema.PagesRead)
     assert (last.cycle, last.body.final, now.cycle, now.body.final) == (0, True, 1, False)
-    assert last.body.ranks["0"].sections == {"step": Ended(3, 3.0, 3.0, 1.0, 4.0)}
+    assert last.body.ranks["0"].sections == {"step": ClosedSection(3, 3.0, 3.0, 1.0, 4.0)}
     log.progress.last_look()
     assert [event.cycle for event in log.of(schema.PagesRead) if event.body.final] == [0, 1]
 
@@ -192,7 +192,7 @@ def test_the_pages_are_read_when_a_verdict_has_come_once(log: Log) -> None:
     before = len(log.events)
     for verdict in (Verdict(is_stall=True), Verdict((0,)), Verdict((0,))):
         incident = 1 if verdict.is_stall else 2
-        log.progress.hear(IncidentOver(incident, 0, (0,), verdict, {}, ""))
+        log.progress.on_event(IncidentOver(incident, 0, (0,), verdict, {}, ""))
 
     (look,) = log.events[before:]
     assert (look.body.verdict, look.body.final) == (True, False)

@@ -24,37 +24,40 @@ from holdfast.base.pure.kill_ladder import (
     UNKILLABLE_S,
     KillLadder,
 )
-from holdfast.evidence.pure.failure import Hang
-from holdfast.node.pure.node import OnlyStuckLeft, RankKilled, RankStuck, WorkerExited
+from holdfast.job.pure.member import JobReported, NodeReported
 from holdfast.node.pure.rank_life import (
     WRITING_S,
-    AwaitReport,
     Deliver,
     Effect,
     EndHandlers,
     Event,
     Exited,
-    ExitsNow,
-    GoesOn,
-    HoldClocks,
-    HostFailed,
-    JobReported,
+    FailedBeforeExit,
+    LifeState,
     MonitorGone,
     MonitorSaid,
-    NodeReported,
-    Raised,
+    OnlyStuckLeft,
     RankLife,
     RankLives,
+    RankSaid,
     Sent,
     StartMonitor,
-    State,
-    Swept,
+    ToMonitors,
 )
-from holdfast.watch.pure import monitor_messages as said
+from holdfast.watch.pure import monitor_messages
+from holdfast.watch.pure.rank_messages import ExitsNow, Uncaught
 
 HELD_S = EVIDENCE_S + WRITING_S
-HANG = Hang("section", "step", 6.0, 5.0, found_at=84.9)
 PID = 4711
+
+
+def outlives(local_rank: int) -> list[Effect]:
+    """What follows when a rank has outlived SIGKILL."""
+    text = (
+        f"local rank {local_rank} is still alive {UNKILLABLE_S:.0f} s after its monitor sent "
+        "SIGKILL. If it stays, this node can't go on, and leaves when its other ranks have ended"
+    )
+    return [Note("error", text), FailedBeforeExit(local_rank)]
 
 
 class Launcher:
@@ -63,13 +66,30 @@ class Launcher:
     def __init__(self) -> None:
         self.now = 100.0
         self.lives = RankLives(exception_grace_s=2.0, awaits_reports=True)
-        self.ranks = self.lives.start_cycle(0, 3, self.now)
+        self.start_cycle(0)
+
+    def start_cycle(self, cycle: int) -> None:
+        """Ranks 4, 5 and 6 of the job."""
+        self.lives.start_cycle(cycle, range(4, 7), self.now)
+        self.lives.pids = {k: PID + k for k in range(3)}
+        self.ranks = self.lives.ranks
+
+    def awaited(self, *local_ranks: int) -> ToMonitors:
+        cycle, pids = self.lives.cycle, self.lives.pids
+        return ToMonitors(
+            {k: monitor_messages.Await(cycle, 4 + k, pids[k], self.now) for k in local_ranks}
+        )
+
+    def stopping(self, *local_ranks: int) -> ToMonitors:
+        return ToMonitors(
+            dict.fromkeys(local_ranks, monitor_messages.Stopping(self.lives.cycle, self.now))
+        )
 
     def hears(self, *events: Event) -> list[Effect]:
         """What follows from all of them."""
         return [effect for event in events for effect in self.lives.handle(event, self.now)]
 
-    def state(self, local_rank: int) -> State:
+    def state(self, local_rank: int) -> LifeState:
         """Of a rank, now."""
         return self.ranks[local_rank].state(self.now)
 
@@ -81,16 +101,23 @@ def launcher() -> Launcher:
 
 def hung(local_rank: int, cycle: int = 0) -> MonitorSaid:
     whose, about = (cycle, local_rank, local_rank, PID), ("section", "step", 6.0, 5.0, False)
-    return MonitorSaid(local_rank, said.Overdue(*whose, *about, at=84.0, detected_at=84.9))
+    return MonitorSaid(
+        local_rank, monitor_messages.Overdue(*whose, *about, at=84.0, detected_at=84.9)
+    )
+
+
+HANG = hung(0).message
 
 
 def taken(local_rank: int, cycle: int = 0) -> MonitorSaid:
-    evidence = said.Evidence(cycle, local_rank, PID, None, None, 0.1, None)
+    evidence = monitor_messages.Evidence(cycle, local_rank, PID, None, None, 0.1, None)
     return MonitorSaid(local_rank, evidence)
 
 
 def signalled(local_rank: int, signum: int, cycle: int = 0) -> MonitorSaid:
-    return MonitorSaid(local_rank, said.Signalled(cycle, local_rank, PID, signum, "hung"))
+    return MonitorSaid(
+        local_rank, monitor_messages.Signalled(cycle, local_rank, PID, signum, "hung")
+    )
 
 
 def killed(local_rank: int, cycle: int = 0) -> MonitorSaid:
@@ -98,24 +125,26 @@ def killed(local_rank: int, cycle: int = 0) -> MonitorSaid:
 
 
 def recovered(local_rank: int, cycle: int = 0) -> MonitorSaid:
-    return MonitorSaid(local_rank, said.Recovered(cycle))
+    return MonitorSaid(local_rank, monitor_messages.Recovered(cycle))
 
 
 def closed(local_rank: int, cycle: int = 0) -> MonitorSaid:
-    return MonitorSaid(local_rank, said.Closed(cycle))
+    return MonitorSaid(local_rank, monitor_messages.Closed(cycle))
 
 
 def outlived(local_rank: int, cycle: int = 0) -> MonitorSaid:
-    return MonitorSaid(local_rank, said.Stuck(cycle, local_rank, PID, UNKILLABLE_S, "state D"))
+    return MonitorSaid(
+        local_rank, monitor_messages.Unkillable(cycle, local_rank, PID, UNKILLABLE_S, "state D")
+    )
 
 
 def test_an_exception_fails_its_rank_when_its_exit_handlers_have_run(launcher: Launcher) -> None:
     """Not before: they may end the process well. And not after: it takes long to free memory."""
-    assert launcher.hears(Raised(1)) == []
+    assert launcher.hears(RankSaid(1, Uncaught("x"))) == []
     launcher.now += 0.5
-    assert launcher.hears(ExitsNow(1)) == [RankKilled(1)]
-    assert launcher.hears(Sent((0, 2), SIGTERM)) == [HoldClocks((0, 2), launcher.now)]
-    assert launcher.hears(Exited(1, 1)) == [WorkerExited(1, 1)]
+    assert launcher.hears(RankSaid(1, ExitsNow())) == [FailedBeforeExit(1)]
+    assert launcher.hears(Sent((0, 2), SIGTERM)) == [launcher.stopping(0, 2)]
+    assert launcher.hears(Exited(1, 1)) == [Exited(1, 1)]
     assert launcher.lives.next_deadline() is None
     assert launcher.ranks[1].raised_at == 100.0
     assert not launcher.ranks[1].was_asked(1)
@@ -123,62 +152,62 @@ def test_an_exception_fails_its_rank_when_its_exit_handlers_have_run(launcher: L
 
 def test_exit_handlers_have_their_time_and_no_more(launcher: Launcher) -> None:
     """The rank is killed for its exception, and that is its failure."""
-    launcher.hears(Raised(1))
+    launcher.hears(RankSaid(1, Uncaught("x")))
     assert launcher.lives.next_deadline() == 102.0
     launcher.now = 101.9
     assert launcher.hears(TimePassed()) == []
     launcher.now = 102.0
-    assert launcher.hears(TimePassed()) == [EndHandlers(1, 2.0), RankKilled(1)]
-    assert launcher.hears(TimePassed(), ExitsNow(1)) == []
+    assert launcher.hears(TimePassed()) == [EndHandlers(1, 2.0), FailedBeforeExit(1)]
+    assert launcher.hears(TimePassed(), RankSaid(1, ExitsNow())) == []
     assert not launcher.ranks[1].was_asked(-SIGKILL)
 
 
 def test_a_rank_that_goes_on_after_its_exception_has_not_failed(launcher: Launcher) -> None:
     """An exit handler made it another program, or ended it well."""
-    launcher.hears(Raised(1))
-    assert launcher.hears(GoesOn(1)) == []
+    launcher.hears(RankSaid(1, Uncaught("x")))
+    assert launcher.hears(RankSaid(1, None)) == []
     assert launcher.lives.next_deadline() is None
     launcher.now += 60.0
-    assert launcher.hears(TimePassed(), Exited(1, 0)) == [WorkerExited(1, 0)]
+    assert launcher.hears(TimePassed(), Exited(1, 0)) == [Exited(1, 0)]
 
 
 def test_an_exception_of_a_rank_that_was_told_to_stop_is_no_failure(launcher: Launcher) -> None:
     """Many programs leave with one then; the grace of the stop bounds their exit handlers."""
     launcher.hears(Sent((0, 1, 2), SIGTERM))
-    assert launcher.hears(Raised(1), ExitsNow(1)) == []
+    assert launcher.hears(RankSaid(1, Uncaught("x")), RankSaid(1, ExitsNow())) == []
     assert launcher.ranks[1].was_asked(1)
 
 
 def test_an_exception_waits_for_evidence_of_another_rank(launcher: Launcher) -> None:
     """K-2: the others are stopped because of it, and a rank that was stopped shows no stacks."""
-    launcher.hears(hung(0), Raised(1))
-    assert launcher.hears(ExitsNow(1)) == []
+    launcher.hears(hung(0), RankSaid(1, Uncaught("x")))
+    assert launcher.hears(RankSaid(1, ExitsNow())) == []
     launcher.now += HELD_S
-    assert RankKilled(1) in launcher.hears(TimePassed())
+    assert FailedBeforeExit(1) in launcher.hears(TimePassed())
 
 
 def test_once_a_rank_has_reported_all_that_live_are_expected_to(launcher: Launcher) -> None:
     """In each cycle anew, from the first report on; not one that has ended."""
-    lives = launcher.lives
-    first, late = (MonitorSaid(rank, said.Armed(0)) for rank in (1, 2))
+    first, late = (MonitorSaid(rank, monitor_messages.WatchBegan(0)) for rank in (1, 2))
 
-    assert launcher.hears(Exited(0, 0)) == [WorkerExited(0, 0)]
+    assert launcher.hears(Exited(0, 0)) == [Exited(0, 0)]
     found = launcher.hears(first, late, first)
-    assert found == [NodeReported(0), AwaitReport(2, launcher.now)]
+    assert found == [NodeReported(0), launcher.awaited(2)]
 
-    lives.start_cycle(1, 3, launcher.now)
+    launcher.start_cycle(1)
     assert launcher.hears(late) == [], "it is of the cycle before"
-    found = launcher.hears(MonitorSaid(2, said.Armed(1)))
-    awaited = [AwaitReport(0, launcher.now), AwaitReport(1, launcher.now)]
-    assert found == [NodeReported(1), *awaited]
+    found = launcher.hears(MonitorSaid(2, monitor_messages.WatchBegan(1)))
+    assert found == [NodeReported(1), launcher.awaited(0, 1)]
 
 
 def test_ranks_that_were_asked_to_end_are_not_waited_for_and_have_their_grace(
     launcher: Launcher,
 ) -> None:
     """They may be saving their work, with a client that they have not called, or never call."""
-    assert launcher.hears(Sent((0, 1, 2), SIGTERM)) == [HoldClocks((0, 1, 2), launcher.now)]
-    assert launcher.hears(MonitorSaid(0, said.Armed(0))) == [NodeReported(0)], "none is awaited"
+    assert launcher.hears(Sent((0, 1, 2), SIGTERM)) == [launcher.stopping(0, 1, 2)]
+    assert launcher.hears(MonitorSaid(0, monitor_messages.WatchBegan(0))) == [NodeReported(0)], (
+        "none is awaited"
+    )
     assert launcher.lives.next_deadline() is None
     assert launcher.hears(Sent((1, 2), SIGKILL)) == [], "there is nothing to hold any more"
 
@@ -186,10 +215,10 @@ def test_ranks_that_were_asked_to_end_are_not_waited_for_and_have_their_grace(
 def test_without_a_timeout_for_it_ranks_that_do_not_report_are_told_of_once_and_live() -> None:
     """Only some ranks of a script may call. Not of who is watched by its steps, or is gone."""
     lives = RankLives(60.0)
-    lives.start_cycle(0, 5, 0.0)
-    assert lives.handle(MonitorSaid(0, said.Hello(0, PID)), 1.0) == []
-    assert lives.handle(MonitorSaid(0, said.Armed(0)), 1.0) == [NodeReported(0)]
-    lives.handle(MonitorSaid(1, said.Armed(0, by_steps=True)), 2.0)
+    lives.start_cycle(0, range(5), 0.0)
+    assert lives.handle(MonitorSaid(0, monitor_messages.RankConnected(0, PID)), 1.0) == []
+    assert lives.handle(MonitorSaid(0, monitor_messages.WatchBegan(0)), 1.0) == [NodeReported(0)]
+    lives.handle(MonitorSaid(1, monitor_messages.WatchBegan(0, by_steps=True)), 2.0)
     lives.handle(Exited(2, 0), 3.0)
 
     assert lives.next_deadline() == 61.0
@@ -198,8 +227,8 @@ def test_without_a_timeout_for_it_ranks_that_do_not_report_are_told_of_once_and_
     assert note.text.startswith("local ranks 3, 4 did not call RankMonitorClient.init_workload")
     assert "60 s" in note.text
     assert "--ft-first-call-timeout" in note.text
-    lives.start_cycle(1, 5, 100.0)
-    lives.handle(MonitorSaid(0, said.Armed(1)), 101.0)
+    lives.start_cycle(1, range(5), 100.0)
+    lives.handle(MonitorSaid(0, monitor_messages.WatchBegan(1)), 101.0)
     assert lives.next_deadline() is None, "once a job"
 
 
@@ -207,21 +236,20 @@ def test_a_report_on_another_node_is_enough(launcher: Launcher) -> None:
     """All ranks of this one may hang before their first call. Their node's first is still news."""
     found = launcher.hears(JobReported(3), Exited(0, 0), JobReported(0), JobReported(0))
 
-    awaited = [AwaitReport(1, launcher.now), AwaitReport(2, launcher.now)]
-    assert found == [WorkerExited(0, 0), *awaited]
-    assert launcher.hears(MonitorSaid(2, said.Armed(0))) == [NodeReported(0)]
+    assert found == [Exited(0, 0), launcher.awaited(1, 2)]
+    assert launcher.hears(MonitorSaid(2, monitor_messages.WatchBegan(0))) == [NodeReported(0)]
 
 
 def test_a_hung_rank_is_suspected_condemned_killed_stuck(launcher: Launcher) -> None:
     """And gone, wherever it was; what it failed of is kept."""
-    assert launcher.state(0) is State.RUNNING
+    assert launcher.state(0) is LifeState.RUNNING
     for event, state in [
-        (hung(0), State.SUSPECTED),
-        (taken(0), State.CONDEMNED),
-        (signalled(0, SIGTERM), State.CONDEMNED),
-        (killed(0), State.KILLED),
-        (outlived(0), State.STUCK),
-        (Exited(0, -SIGKILL), State.GONE),
+        (hung(0), LifeState.SUSPECTED),
+        (taken(0), LifeState.CONDEMNED),
+        (signalled(0, SIGTERM), LifeState.CONDEMNED),
+        (killed(0), LifeState.KILLED),
+        (outlived(0), LifeState.STUCK),
+        (Exited(0, -SIGKILL), LifeState.GONE),
     ]:
         launcher.hears(event)
         assert launcher.state(0) is state
@@ -229,31 +257,32 @@ def test_a_hung_rank_is_suspected_condemned_killed_stuck(launcher: Launcher) -> 
 
 
 def test_whoever_killed_a_rank_it_is_stuck_when_it_outlives_that(launcher: Launcher) -> None:
-    ours = [Sent((0,), SIGTERM), HostFailed(1, "GPU is lost"), Sent((2,), SIGKILL)]
-    assert launcher.hears(*ours) == [HoldClocks((0,), launcher.now)], "the node knows"
+    launcher.lives.host_failed(1, "GPU is lost", launcher.now)
+    ours = [Sent((0,), SIGTERM), Sent((2,), SIGKILL)]
+    assert launcher.hears(*ours) == [launcher.stopping(0)], "the node knows"
     assert [launcher.state(rank) for rank in range(3)] == [
-        State.SIGNALLED,
-        State.KILLED,
-        State.KILLED,
+        LifeState.SIGNALLED,
+        LifeState.KILLED,
+        LifeState.KILLED,
     ]
     launcher.now += UNKILLABLE_S
-    assert [launcher.state(rank) for rank in (1, 2)] == [State.STUCK, State.STUCK]
+    assert [launcher.state(rank) for rank in (1, 2)] == [LifeState.STUCK, LifeState.STUCK]
 
 
 def test_a_killed_rank_has_failed_before_it_has_ended_and_once(launcher: Launcher) -> None:
     """Its memory may take long to be freed, and the others need not wait for that."""
     assert launcher.hears(hung(0), taken(0)) == [Deliver(0)]
-    assert launcher.hears(killed(0)) == [RankKilled(0)]
+    assert launcher.hears(killed(0)) == [FailedBeforeExit(0)]
     assert launcher.hears(killed(0), TimePassed()) == []
-    assert launcher.hears(Exited(0, 0)) == [WorkerExited(0, 0)], "it was about to end"
+    assert launcher.hears(Exited(0, 0)) == [Exited(0, 0)], "it was about to end"
 
 
 @pytest.mark.parametrize(
     ("failure", "told"),
     [
-        (killed(0), [RankKilled(0)]),
-        (Exited(0, -SIGKILL), [WorkerExited(0, -SIGKILL)]),
-        (Exited(0, 1), [WorkerExited(0, 1)]),
+        (killed(0), [FailedBeforeExit(0)]),
+        (Exited(0, -SIGKILL), [Exited(0, -SIGKILL)]),
+        (Exited(0, 1), [Exited(0, 1)]),
     ],
     ids=["killed", "killed and gone", "crashed"],
 )
@@ -274,9 +303,7 @@ def test_nobody_hears_of_a_failure_before_all_stacks_are_taken(
         launcher.now = 100.0 + HELD_S - 2**-10
         assert launcher.hears(TimePassed()) == []
         launcher.now, end = 100.0 + HELD_S, TimePassed()
-    said = [
-        effect for effect in launcher.hears(end) if effect not in (Deliver(0), WorkerExited(1, 0))
-    ]
+    said = [effect for effect in launcher.hears(end) if effect not in (Deliver(0), Exited(1, 0))]
     assert said == told
     assert launcher.lives.next_deadline() is None
 
@@ -288,25 +315,25 @@ def test_the_last_rank_that_was_found_hung_has_its_whole_time(launcher: Launcher
     assert launcher.hears(hung(2), taken(0), killed(0), Exited(0, -SIGKILL)) == [Deliver(0)]
     assert launcher.lives.next_deadline() == 102.0 + HELD_S
     launcher.now += HELD_S
-    assert launcher.hears(TimePassed()) == [WorkerExited(0, -SIGKILL)]
+    assert launcher.hears(TimePassed()) == [Exited(0, -SIGKILL)]
 
 
 def test_nothing_is_held_back_where_nobody_is_stopped_because_of_it(launcher: Launcher) -> None:
     """One that ended well; and of ranks that are being stopped, for whatever reason."""
     launcher.hears(hung(1))
-    assert launcher.hears(Exited(0, 0)) == [WorkerExited(0, 0)]
+    assert launcher.hears(Exited(0, 0)) == [Exited(0, 0)]
     assert launcher.hears(Exited(2, 1)) == []
     assert launcher.hears(Sent((1,), SIGTERM)) == [
-        HoldClocks((1,), launcher.now),
-        WorkerExited(2, 1),
+        launcher.stopping(1),
+        Exited(2, 1),
     ]
-    assert launcher.hears(killed(1)) == [RankKilled(1)]
+    assert launcher.hears(killed(1)) == [FailedBeforeExit(1)]
 
 
 def test_a_rank_that_outlived_its_kill_is_told_at_once(launcher: Launcher) -> None:
     """It was held back long enough: 15 s."""
     launcher.hears(hung(0), taken(0), hung(1), killed(0))
-    assert launcher.hears(outlived(0)) == [RankStuck(0, 15.0)]
+    assert launcher.hears(outlived(0)) == outlives(0)
     assert launcher.hears(taken(1)) == [Deliver(0)], "and is not told to be killed after that"
 
 
@@ -316,7 +343,7 @@ def test_the_node_hears_once_that_only_ranks_are_left_that_outlived_their_kill(
     """With the time of the last kill; not while another may still end by itself."""
     launcher.hears(outlived(0), Exited(2, 0))
     launcher.now += 5.0
-    assert launcher.hears(outlived(1)) == [RankStuck(1, UNKILLABLE_S), OnlyStuckLeft(90.0)]
+    assert launcher.hears(outlived(1)) == [*outlives(1), OnlyStuckLeft(90.0)]
     assert launcher.hears(outlived(1), TimePassed()) == []
 
 
@@ -338,14 +365,15 @@ def test_who_was_condemned_has_failed_with_whatever_exit_code(
 ) -> None:
     """A handler of the signal may end it well."""
     launcher.hears(*words)
-    failed = [RankKilled(0)] if fails else []
-    assert launcher.hears(Exited(0, 0)) == [*failed, WorkerExited(0, 0)]
+    failed = [FailedBeforeExit(0)] if fails else []
+    assert launcher.hears(Exited(0, 0)) == [*failed, Exited(0, 0)]
 
 
 def test_an_end_was_asked_for_where_the_launcher_asked_and_nothing_was_wrong(
     launcher: Launcher,
 ) -> None:
-    launcher.hears(Sent((0, 1, 2), SIGTERM), hung(1), HostFailed(2, "GPU is lost"))
+    launcher.hears(Sent((0, 1, 2), SIGTERM), hung(1))
+    launcher.lives.host_failed(2, "GPU is lost", launcher.now)
     assert [life.was_asked(-SIGTERM) for life in launcher.ranks.values()] == [True, False, False]
     assert not launcher.ranks[0].was_asked(-SIGKILL), "by whom?"
     assert not RankLife().was_asked(1)
@@ -356,11 +384,11 @@ def test_evidence_is_delivered_for_good_when_no_monitor_writes_any_more(launcher
     launcher.hears(hung(0), hung(1), taken(0))
     launcher.hears(Exited(0, -9), Exited(1, -9), Exited(2, -15))
     assert launcher.hears(closed(0)) == []
-    assert launcher.hears(Swept()) == [Deliver(0)]
+    assert launcher.lives.swept() == [Deliver(0)]
     assert launcher.lives.undelivered() == [0]
-    launcher.lives.start_cycle(1, 3, 100.0)
+    launcher.start_cycle(1)
     launcher.hears(hung(0, cycle=1))
-    launcher.lives.start_cycle(2, 3, 100.0)
+    launcher.start_cycle(2)
     assert launcher.hears(MonitorGone(1))[0] == Deliver(0, is_over=True)
     assert launcher.lives.undelivered() == []
     again = launcher.hears(MonitorGone(1), closed(1))
@@ -369,11 +397,12 @@ def test_evidence_is_delivered_for_good_when_no_monitor_writes_any_more(launcher
 
 def test_what_is_said_late_is_held_against_the_cycle_it_speaks_of(launcher: Launcher) -> None:
     """The next cycle's rank in the same place has done nothing wrong."""
-    ranks = launcher.lives.start_cycle(1, 3, 100.0)
+    first = launcher.ranks
+    launcher.start_cycle(1)
     assert launcher.hears(hung(0), taken(0), killed(0), outlived(0)) == [Deliver(0)]
-    assert launcher.ranks[0].hang == HANG
-    assert ranks[0] == RankLife()
-    launcher.lives.start_cycle(2, 3, 100.0)
+    assert first[0].hang == HANG
+    assert launcher.ranks[0] == RankLife()
+    launcher.start_cycle(2)
     assert launcher.hears(hung(0), killed(0)) == [], "forgotten"
 
 
@@ -422,7 +451,8 @@ class LauncherMachine(RuleBasedStateMachine):
     )
     def begin(self, signal: int, kinds: list[str]) -> None:
         self.cycle += 1
-        self.ranks = self.lives.start_cycle(self.cycle, N, self.now)
+        self.lives.start_cycle(self.cycle, range(N), self.now)
+        self.ranks = self.lives.ranks
         self.processes = [Process(signal, kind) for kind in kinds]
         self.stop = KillLadder("a rank failed", SIGTERM, STOP_GRACE_S, GIVE_UP_S)
         self.told: list[Effect] = []
@@ -437,7 +467,10 @@ class LauncherMachine(RuleBasedStateMachine):
     # -------------------------------------------------------------- the launcher
     def feed(self, event: Event) -> None:
         self.remember(event)
-        for effect in self.lives.handle(event, self.now):
+        self.follow(self.lives.handle(event, self.now))
+
+    def follow(self, effects: list[Effect]) -> None:
+        for effect in effects:
             if isinstance(effect, StartMonitor | Note):
                 continue
             if isinstance(effect, Deliver):
@@ -446,19 +479,20 @@ class LauncherMachine(RuleBasedStateMachine):
                     self.delivered.add(effect.cycle)
                 continue
             assert effect not in self.told, "each is told once"
-            if isinstance(effect, RankKilled):
+            if isinstance(effect, FailedBeforeExit):
                 by_monitors = self.condemned | self.killed_by_monitor
                 assert effect.local_rank in by_monitors, "the launcher knows of its own kills"
-                assert WorkerExited(effect.local_rank, 0) not in self.told, "first"
+                assert Exited(effect.local_rank, 0) not in self.told, "first"
             self.told.append(effect)
             self.act(effect)
 
     def act(self, effect: Effect) -> None:
         """As the node does: the first failure stops all."""
-        if effect in [WorkerExited(rank, 0) for rank in range(N)] or self.stop.is_killed:
+        if effect in [Exited(rank, 0) for rank in range(N)] or self.stop.is_killed:
             return
         if self.stop.step != SIGNALLED:
-            if not isinstance(effect, RankStuck):
+            is_stuck = isinstance(effect, FailedBeforeExit) and effect.local_rank in self.outlived
+            if not is_stuck:
                 late = [at for at in self.pending.values() if self.now < at + HELD_S]
                 assert not late, "K-2: stopped before all stacks were taken"
             assert self.failed_at is not None, "stopped for no reason"
@@ -483,21 +517,21 @@ class LauncherMachine(RuleBasedStateMachine):
                 if exit_code or rank in self.condemned:
                     self.failed_at = self.failed_at or self.now
 
-    def remember_word(self, rank: int, word: said.ToLauncher) -> None:
-        if not isinstance(word, said.Stuck):
+    def remember_word(self, rank: int, word: monitor_messages.ToLauncher) -> None:
+        if not isinstance(word, monitor_messages.Unkillable):
             self.pending.pop(rank, None)
         match word:
-            case said.Overdue():
+            case monitor_messages.Overdue():
                 self.pending[rank] = self.now
-            case said.Evidence() | said.Signalled():
+            case monitor_messages.Evidence() | monitor_messages.Signalled():
                 self.condemned.add(rank)
-                if isinstance(word, said.Signalled) and word.signal == SIGKILL:
+                if isinstance(word, monitor_messages.Signalled) and word.signal == SIGKILL:
                     self.killed_at.setdefault(rank, self.now)
                     self.killed_by_monitor.add(rank)
                     self.failed_at = self.failed_at or self.now
-            case said.Recovered():
+            case monitor_messages.Recovered():
                 self.condemned.discard(rank)
-            case said.Stuck():
+            case monitor_messages.Unkillable():
                 self.outlived.add(rank)
                 self.failed_at = self.failed_at or self.now
 
@@ -577,7 +611,7 @@ class LauncherMachine(RuleBasedStateMachine):
         self.failed_at = self.killed_at[rank] = self.now
         self.processes[rank].take(SIGKILL)
         before = list(self.told)
-        self.feed(HostFailed(rank, "GPU is lost"))
+        self.lives.host_failed(rank, "GPU is lost", self.now)
         assert self.told == before, "the node knows"
         self.stop.send(self.now)
         self.send(SIGTERM)
@@ -664,9 +698,9 @@ class LauncherMachine(RuleBasedStateMachine):
             assert self.stop.step != AT_REST, "a failure was forgotten"
 
     def the_next_cycle_begins(self, signal: int, kinds: list[str]) -> None:
-        exits = [effect for effect in self.told if isinstance(effect, WorkerExited)]
+        exits = [effect for effect in self.told if isinstance(effect, Exited)]
         assert len(exits) == sum(it.is_reaped for it in self.processes)
-        self.feed(Swept())
+        self.follow(self.lives.swept())
         written = [rank for rank, life in self.ranks.items() if life.is_written_about]
         assert (self.cycle in self.delivered) == (not written)
         self.late = [word for it in self.processes for word in it.words]
@@ -676,16 +710,16 @@ class LauncherMachine(RuleBasedStateMachine):
     def each_is_where_its_words_and_signals_say(self) -> None:
         for rank, process in enumerate(self.processes):
             killed_at = self.killed_at.get(rank)
-            expected = State.SIGNALLED if self.stop.step != AT_REST else State.RUNNING
+            expected = LifeState.SIGNALLED if self.stop.step != AT_REST else LifeState.RUNNING
             if process.is_reaped:
-                expected = State.GONE
+                expected = LifeState.GONE
             elif killed_at is not None:
                 is_stuck = rank in self.outlived or self.now >= killed_at + UNKILLABLE_S
-                expected = State.STUCK if is_stuck else State.KILLED
+                expected = LifeState.STUCK if is_stuck else LifeState.KILLED
             elif rank in self.pending:
-                expected = State.SUSPECTED
+                expected = LifeState.SUSPECTED
             elif rank in self.condemned:
-                expected = State.CONDEMNED
+                expected = LifeState.CONDEMNED
             assert self.ranks[rank].state(self.now) is expected
             assert self.ranks[rank].is_condemned == (rank in self.condemned)
 
@@ -696,7 +730,7 @@ class LauncherMachine(RuleBasedStateMachine):
         held = [at + HELD_S for at in self.pending.values()]
         assert self.lives.next_deadline() == (max(held) if is_held else None)
         if not is_held:
-            told = {effect.local_rank for effect in self.told if isinstance(effect, WorkerExited)}
+            told = {effect.local_rank for effect in self.told if isinstance(effect, Exited)}
             assert told == {rank for rank, it in enumerate(self.processes) if it.is_reaped}
 
     @invariant()

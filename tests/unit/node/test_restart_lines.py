@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from holdfast.base.pure.numbering import Cycle, LocalRank
-from holdfast.node.part import CycleBegins
 from holdfast.node.pure.rank_life import MonitorSaid
 from holdfast.node.restart_lines import RestartLines
-from holdfast.watch.pure.monitor_messages import Armed
+from holdfast.watch.pure.monitor_messages import WatchBegan
 
 START, GOES_ON, DONE = (
     f"handling stage={stage}" for stage in ("starting", "processing", "completed")
@@ -22,7 +19,7 @@ def told(*events: str, has_rank_0: bool = True) -> list[str]:
     lines = RestartLines(said.append, 60.0)
     for event in events:
         if event == "begins":
-            lines.cycle_begins(has_rank_0=has_rank_0)
+            lines.cycle_begins(Cycle(0), has_rank_0=has_rank_0)
         elif event in ("succeeded", "failed"):
             lines.job_is_over(succeeded=event == "succeeded")
         else:
@@ -80,7 +77,7 @@ def test_a_restart_that_goes_on_is_told_again_and_again(monkeypatch: pytest.Monk
 
     lines, of_another_node = (RestartLines(said.append, 60.0) for _ in range(2))
     for each, has_rank_0 in ((lines, True), (of_another_node, False)):
-        each.cycle_begins(has_rank_0=has_rank_0)
+        each.cycle_begins(Cycle(0), has_rank_0=has_rank_0)
         each.rank_works()
         assert each.next_deadline() is None
         each.cycle_failed()
@@ -95,9 +92,8 @@ def test_the_stdout_of_a_script_that_calls_nothing_of_holdfast_is_its_own() -> N
     """Its steps count as heartbeats, but nobody around it asked for lines; a later client does."""
     said: list[str] = []
     lines = RestartLines(said.append, 60.0)
-    node = SimpleNamespace(rank_offset=0)
-    lines.hear(CycleBegins(SimpleNamespace(cycle=Cycle(0), node=node)))
-    lines.hear(MonitorSaid(LocalRank(0), Armed(0, by_steps=True)))
+    lines.cycle_begins(Cycle(0), has_rank_0=True)
+    lines.on_event(MonitorSaid(LocalRank(0), WatchBegan(0, by_steps=True)))
     assert said == []
-    lines.hear(MonitorSaid(LocalRank(0), Armed(0)))
+    lines.on_event(MonitorSaid(LocalRank(0), WatchBegan(0)))
     assert said == ["[NestedRestarter] name=[InJob] state=initialize\n"]

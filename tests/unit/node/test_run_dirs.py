@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.base import clock
 from holdfast.base.processes import child, job_name, proc
+from holdfast.events.run import run_links
 from holdfast.node.records import run_dirs
 
 
@@ -23,7 +24,7 @@ def dead_job() -> str:
 @pytest.fixture(autouse=True)
 def tmpfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Not the machine's."""
-    monkeypatch.setattr(run_dirs, "_TMPFS", str(tmp_path))
+    monkeypatch.setattr(run_links, "_TMPFS", str(tmp_path))
     monkeypatch.setattr(run_dirs.tempfile, "gettempdir", lambda: str(tmp_path))
     return tmp_path
 
@@ -149,7 +150,7 @@ def test_a_node_leaves_the_folders_of_another_that_shares_its_temp_folder(
     monkeypatch.setattr(proc, "boot_id", lambda: "f" * 32)
     theirs = Path(run_dirs.make_runtime_dir(dead_job()))
     monkeypatch.undo()
-    monkeypatch.setattr(run_dirs, "_TMPFS", str(tmpfs))
+    monkeypatch.setattr(run_links, "_TMPFS", str(tmpfs))
     monkeypatch.setattr(run_dirs.tempfile, "gettempdir", lambda: str(tmpfs))
 
     run_dirs.remove_orphaned_runtime_dirs()
@@ -174,7 +175,7 @@ def test_a_temp_folder_that_hangs_keeps_no_launcher_from_its_start(
         monkeypatch.setattr(run_dirs, "_LOOK_S", 60.0)
         yield str(tmpfs)
 
-    monkeypatch.setattr(run_dirs, "_parents", parents)
+    monkeypatch.setattr(run_links, "runtime_parents", parents)
     monkeypatch.setattr(run_dirs.os, "scandir", lambda p: hang() if p == "/hung" else scan(p))
     run_dirs.remove_orphaned_runtime_dirs()
     assert not orphan.exists()

@@ -14,7 +14,7 @@ from holdfast.options.cluster_env import (
     hosts,
     nodes_by_default,
     read_cluster,
-    world_of_one,
+    why_not_alone,
 )
 
 JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "4", "SLURM_JOB_NODELIST": "gpu[01-04]"}
@@ -149,7 +149,7 @@ def test_without_a_scheduler_a_job_has_one_node() -> None:
     """As under torchrun, and nothing is wrong with that."""
     assert read_cluster({"PATH": "/bin"}) is None
     assert nodes_by_default(None) == 1
-    assert world_of_one(None, 1, explicit=False) is None
+    assert why_not_alone(None, 1, explicit=False) is None
 
 
 def test_the_scheduler_says_how_many_nodes_a_job_has() -> None:
@@ -202,14 +202,14 @@ def test_a_job_of_one_is_refused_only_where_the_scheduler_says_more(
     max_nodes: int, explicit: bool, nodes: int | None, refused: bool
 ) -> None:
     """Whoever asks for one node gets it."""
-    text = world_of_one(Cluster("Slurm", nodes=nodes), max_nodes, explicit=explicit)
+    text = why_not_alone(Cluster("Slurm", nodes=nodes), max_nodes, explicit=explicit)
 
     assert (text is not None) == refused
 
 
 def test_on_kubernetes_the_refusal_speaks_of_no_srun() -> None:
     """The remedy is in the manifest."""
-    text = world_of_one(Cluster("Kubernetes", nodes=4), 1, explicit=False)
+    text = why_not_alone(Cluster("Kubernetes", nodes=4), 1, explicit=False)
 
     assert text is not None
     assert "on its own node alone; give --nnodes 4. If one node" in text

@@ -86,7 +86,7 @@ def _environment_name(node: ast.Subscript | ast.Call) -> set[str]:
 def test_only_options_that_do_something_or_say_why_not_are_known() -> None:
     """Old spellings lead to one of them."""
     assert set(FORMER.values()) <= set(BY_NAME)
-    assert all(option.help and not (option.idle and option.later) for option in OPTIONS)
+    assert all(option.help for option in OPTIONS)
 
 
 @pytest.mark.parametrize("name", [n for n, variable in VARIABLES.items() if variable.is_idle])

@@ -14,7 +14,7 @@ import pytest
 from holdfast.base import facts
 from holdfast.base.pure.codec import decode, encode
 from holdfast.errors import ConfigError
-from holdfast.health.messages import TO_HEALTH, Configure
+from holdfast.health.messages import TO_HEALTH, ConfigureHealth
 from holdfast.node.job_part import make_rules
 from holdfast.node.pure.node import SWEEP_LIMIT_S, UNKILLABLE_AFTER_S
 from holdfast.options.arguments import UsageError, parse_args
@@ -91,7 +91,7 @@ def test_a_script_is_run_by_this_python_unbuffered():
     result = plan("train.py --max 3")
 
     assert result.command_for(0) == [sys.executable, "-u", "train.py", "--max", "3"]
-    assert (result.entrypoint_kind, result.name) == ("script", "train.py")
+    assert result.name == "train.py"
     assert result.signal_groups is False
 
 
@@ -100,7 +100,6 @@ def test_a_module_is_run_by_name():
     result = plan("-m pkg.train --max 3")
 
     assert result.command_for(0) == [sys.executable, "-u", "-m", "pkg.train", "--max", "3"]
-    assert result.entrypoint_kind == "module"
 
 
 def test_a_program_is_run_as_it_is_and_signalled_with_its_children():
@@ -108,7 +107,6 @@ def test_a_program_is_run_as_it_is_and_signalled_with_its_children():
     result = plan("--no-python nsys profile python train.py")
 
     assert result.command_for(0) == ["nsys", "profile", "python", "train.py"]
-    assert result.entrypoint_kind == "program"
     assert result.signal_groups is True
 
 
@@ -118,7 +116,6 @@ def test_a_run_path_script_finds_its_own_arguments(tmp_path):
     script.write_text("import sys; print(__name__, sys.argv)")
     result = plan(f"--run-path --no-python {script} --max 3", paths={str(script)})
 
-    assert result.entrypoint_kind == "run-path"
     done = subprocess.run(result.command_for(0), capture_output=True, text=True, check=True)
     assert done.stdout == f"__main__ {[str(script), '--max', '3']}\n"
 
@@ -200,9 +197,10 @@ def test_jobs_of_several_nodes_know_where_to_meet():
     given = plan("--nnodes 2:4 --rdzv-endpoint gpu-01:4000 --rdzv-conf is_host=1 train.py").meeting
     default = plan("--nnodes 2 train.py").meeting
 
-    assert (given.host, given.port, given.hosts_store) == ("gpu-01", 4000, True)
+    assert (given.store.host, given.store.port, given.store.hosts_store) == ("gpu-01", 4000, True)
     assert (given.nodes.min_nodes, given.nodes.max_nodes) == (2, 4)
-    assert (default.host, default.port, default.hosts_store) == ("127.0.0.1", 29500, None)
+    where = default.store.host, default.store.port, default.store.hosts_store
+    assert where == ("127.0.0.1", 29500, None)
 
 
 def test_a_fixed_node_rank_says_who_hosts_the_store():
@@ -211,15 +209,20 @@ def test_a_fixed_node_rank_says_who_hosts_the_store():
     first = plan(f"{static} train.py").meeting
     second = plan("--nnodes 2 --node-rank 1 --master-addr n0 --master-port 5000 train.py").meeting
 
-    assert (first.host, first.port, first.hosts_store, first.infra_rank) == ("n0", 5000, True, 0)
-    assert (second.hosts_store, second.infra_rank) == (False, 1)
+    assert (first.store.host, first.store.port, first.store.hosts_store, first.infra_rank) == (
+        "n0",
+        5000,
+        True,
+        0,
+    )
+    assert (second.store.hosts_store, second.infra_rank) == (False, 1)
 
 
 @pytest.mark.parametrize("backend", ["etcd", "etcd-v2", "site-store"])
 def test_another_backend_is_told_what_torch_would_tell_it(backend):
     """The endpoint is its own business."""
     line = f"--rdzv-backend {backend} --rdzv-endpoint etcd-1:2379 --rdzv-conf protocol=https"
-    other = plan(f"{line} --nnodes 2:4 train.py").meeting.other
+    other = plan(f"{line} --nnodes 2:4 train.py").meeting.store.other
 
     assert (other.name, other.endpoint) == (backend, "etcd-1:2379")
     assert (other.min_nodes, other.max_nodes, other.conf) == (2, 4, {"protocol": "https"})
@@ -228,7 +231,7 @@ def test_another_backend_is_told_what_torch_would_tell_it(backend):
 @pytest.mark.parametrize("backend", ["c10d", "static"])
 def test_the_backends_that_are_ours_are_one(backend):
     """A store that a launcher hosts."""
-    assert plan(f"--rdzv-backend {backend} --nnodes 2 train.py").meeting.other is None
+    assert plan(f"--rdzv-backend {backend} --nnodes 2 train.py").meeting.store.other is None
 
 
 @pytest.mark.parametrize("nnodes", ["1", "2"])
@@ -273,7 +276,7 @@ def test_pods_know_their_number_and_who_hosts_the_store(line, index, expected):
     pod = {**POD, **SERVICE, "JOB_COMPLETION_INDEX": index, "HOSTNAME": f"job-{index}"}
     meeting = plan(f"{line} train.py", pod).meeting
 
-    assert (meeting.host, meeting.hosts_store, meeting.infra_rank) == expected
+    assert (meeting.store.host, meeting.store.hosts_store, meeting.infra_rank) == expected
 
 
 def test_pods_that_cannot_find_each_other_do_not_start():
@@ -595,8 +598,8 @@ def test_settings_of_the_host_s_care_go_to_its_health_process():
     reclaim = (result.reclaim_timeout_s, result.reclaim_tolerance_mib, result.reclaim_poll_s)
     assert reclaim == (7.0, 64.0, 0.5)
     assert result.interval_s == 9.0
-    told = json.loads(json.dumps(encode(Configure(result, ()))))
-    assert decode(TO_HEALTH, told) == Configure(result, ())
+    told = json.loads(json.dumps(encode(ConfigureHealth(result, ()))))
+    assert decode(TO_HEALTH, told) == ConfigureHealth(result, ())
 
 
 def test_a_relative_socket_is_found_by_ranks_that_change_their_folder():

@@ -6,8 +6,10 @@ import stat
 
 import pytest
 
-from holdfast.page.page import PageError, create_page, map_page, private_page
+from holdfast.page.page import PageError, anonymous_page, create_page, map_page, private_page
 from holdfast.page.pure import page as layout
+from holdfast.page.pure.clocks import MainThreadMarks
+from holdfast.page.pure.page_view import PageView
 
 
 def test_what_the_rank_stores_is_seen_by_a_reader(tmp_path) -> None:
@@ -65,7 +67,7 @@ def test_what_is_no_page_is_refused(tmp_path) -> None:
         map_page(str(tmp_path / "short"), writable=False)
 
     (tmp_path / "other").write_bytes(bytes(layout.PAGE_BYTES))
-    with pytest.raises(PageError, match="layout 0, this process knows 2"):
+    with pytest.raises(PageError, match="layout 0, this process knows 3"):
         map_page(str(tmp_path / "other"), writable=False)
 
     with pytest.raises(PageError, match="cannot be made: No such file"):
@@ -103,3 +105,36 @@ def test_a_damaged_table_of_names_is_no_names(tmp_path) -> None:
     assert page.names() == []
     page.words[layout.NAMES_BYTES] = float("nan")
     assert page.names() == []
+
+
+def test_another_process_maps_an_anonymous_page_and_reads_its_marks() -> None:
+    """As a node guard does; what it stores, the rank reads."""
+    page = anonymous_page()
+    page.words[layout.AUTOMATIC], page.words[layout.NUMBER] = 5.0, 3.0
+    seen = map_page(f"/proc/self/fd/{page.fd}", writable=True)
+    view = PageView(seen.words, seen.names)
+
+    assert (view.marks(), view.torch_rank) == (MainThreadMarks(5.0), 2)
+    seen.words[layout.LEASE_UNTIL] = 9.0
+    assert page.words[layout.LEASE_UNTIL] == 9.0
+
+    page.words[layout.MANUAL], page.words[layout.UNLIMITED] = 4.0, 1.0
+    page.words[layout.NUMBER] = 0.0
+    assert (view.marks().last_progress, view.marks().unlimited) == (4.0, True)
+    assert view.torch_rank is None
+
+    page.leave_in_child()
+    page.words[layout.AUTOMATIC] = 6.0
+    assert view.marks().automatic == 5.0
+    page.close()
+    seen.close()
+    assert page.fd == -1
+
+
+def test_a_page_of_marks_of_another_layout_is_refused() -> None:
+    """One check for both kinds of page."""
+    page = anonymous_page()
+    page.words[layout.VERSION] = 2.0
+    with pytest.raises(PageError, match="layout 2, this process knows 3"):
+        map_page(f"/proc/self/fd/{page.fd}", writable=True)
+    page.close()

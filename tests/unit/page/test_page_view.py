@@ -14,7 +14,7 @@ from holdfast.page.pure.clocks import (
     INITIAL_HEARTBEAT,
     OUTSIDE_SECTIONS,
     SECTION,
-    Limits,
+    Timeouts,
 )
 from holdfast.page.pure.page_view import PageView
 from holdfast.watch.pure.hang import next_deadline, overdue
@@ -49,7 +49,7 @@ def test_an_unarmed_page_shows_nobody() -> None:
 
     assert view(page).snapshot() is None
     assert view(private_page()).snapshot() is None
-    assert view(private_page()).limits() == Limits()
+    assert view(private_page()).limits() == Timeouts()
 
 
 def test_an_armed_page_shows_clocks_and_limits() -> None:
@@ -63,7 +63,7 @@ def test_an_armed_page_shows_clocks_and_limits() -> None:
     assert snapshot is not None
     assert (snapshot.armed_at, snapshot.heartbeat_at, snapshot.outside_since) == (100.0, None, None)
     assert snapshot.sections == {"checkpoint": 104.0}
-    assert shown.limits() == Limits(10.0, 5.0, None, {"step": 3.0, "checkpoint": None})
+    assert shown.limits() == Timeouts(10.0, 5.0, None, {"step": 3.0, "checkpoint": None})
     assert shown.iteration is None
 
 
@@ -122,7 +122,7 @@ def test_a_table_of_names_without_sense_is_none(table: bytes) -> None:
 
     assert snapshot is not None
     assert snapshot.sections == {}
-    assert shown.limits() == Limits(10.0, 5.0, None, {})
+    assert shown.limits() == Timeouts(10.0, 5.0, None, {})
 
 
 WILD = st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([0.0, 1.0, 2.0, 100.0])

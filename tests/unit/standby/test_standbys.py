@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from holdfast.net.pure import frames
 from holdfast.node.part import CycleStarted
 from holdfast.options.plan import WarmStandby
 from holdfast.standby import standbys
-from holdfast.standby.pure.parked_messages import Ready, Unfit
-from holdfast.standby.pure.standby import FAILURES_MAX
+from holdfast.standby.pure.parked_interpreters import FAILURES_MAX
+from holdfast.standby.pure.parked_messages import ParkedReady, ParkedUnfit
 from holdfast.standby.standby_process import StandbyProcess
+from tests.waiting import until
 
 PID = 2**22 + 1
 """Above the largest pid that Linux gives."""
@@ -52,7 +54,7 @@ def test_no_process_is_parked_once_that_was_given_up(
             lambda _: nobody,
             start_hook=None,
         )
-        node.hear(CycleStarted(None))  # type: ignore[arg-type]
+        node.on_event(CycleStarted(None))  # type: ignore[arg-type]
         node.on_time()
 
         assert node.machine.given_up is not None
@@ -64,10 +66,10 @@ def test_no_process_is_parked_once_that_was_given_up(
 
 
 @pytest.mark.parametrize(
-    "words", [Unfit("it changes", None), Ready(1024, {})], ids=["unfit", "ready"]
+    "words", [ParkedUnfit("it changes", None), ParkedReady(1024, {})], ids=["unfit", "ready"]
 )
 def test_a_process_that_is_gone_is_neither_signalled_nor_given_a_priority(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: Ready | Unfit
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: ParkedReady | ParkedUnfit
 ) -> None:
     """Its last words come with its end, and its pid may be another process's by now."""
     ours, theirs = socket.socketpair()
@@ -82,7 +84,7 @@ def test_a_process_that_is_gone_is_neither_signalled_nor_given_a_priority(
         node = standbys.Standbys(
             plan, 1, loop, [], "job", str(tmp_path), lambda _: nobody, start_hook=None
         )
-        node.hear(CycleStarted(None))  # type: ignore[arg-type]
+        node.on_event(CycleStarted(None))  # type: ignore[arg-type]
         node.on_time()
         assert node.pids() == {PID}
         theirs.sendall(frames.encode(encode(words)))
@@ -93,6 +95,49 @@ def test_a_process_that_is_gone_is_neither_signalled_nor_given_a_priority(
         assert signalled == []
         assert node.machine.is_idle, "others can still be prepared with the lowest priority"
         node.end()
+
+
+def test_a_restart_closes_no_trigger_for_memory_pressure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The kernel takes 11 to 16 ms to close one, in which a launcher can't start a rank."""
+    pairs = [socket.socketpair(), socket.socketpair()]
+    trigger, other_end = os.pipe()
+    opened: list[int] = []
+    left = iter(pairs)
+
+    def open_triggers() -> list[int]:
+        opened.append(trigger)
+        return [trigger]
+
+    monkeypatch.setattr(standbys, "park", lambda *_, **_options: StandbyProcess(PID, next(left)[0]))
+    monkeypatch.setattr(standbys.StandbyProcess, "go_on", lambda *_, **_options: True)
+    monkeypatch.setattr(standbys.memory, "pressure_triggers", open_triggers)
+    monkeypatch.setattr(standbys.memory, "available_kib", lambda: None)
+    monkeypatch.setattr(standbys.idle_priority, "can_return", lambda: False)
+    plan = WarmStandby(memory_mib_max=100, delay_s=0.0)
+    with Loop() as loop:
+        shape = ["python"], {}, None
+        node = standbys.Standbys(
+            plan, 1, loop, [], "job", str(tmp_path), lambda _: shape, start_hook=None
+        )
+        for _, theirs in pairs:
+            node.on_event(CycleStarted(None))  # type: ignore[arg-type]
+            node.on_time()
+            theirs.sendall(frames.encode(encode(ParkedReady(1024, {}))))
+            until(lambda: loop.wait(0.1) or node.machine.is_settled, "it is parked")
+
+            assert node.take(0, *shape[:2], [1, 2]) == PID
+
+            os.fstat(trigger)
+            assert node.pids() == frozenset()
+        assert opened == [trigger]
+        node.end()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(trigger)
+    os.close(other_end)
+    for _, theirs in pairs:
+        theirs.close()
 
 
 @pytest.mark.parametrize("scope", ["cgroup", "host"])
@@ -111,7 +156,7 @@ def test_a_job_that_met_an_out_of_memory_kill_parks_no_more(
         node = standbys.Standbys(
             plan, 1, loop, [], "job", str(tmp_path), lambda _: nobody, start_hook=None
         )
-        node.hear(CycleStarted(None))  # type: ignore[arg-type]
+        node.on_event(CycleStarted(None))  # type: ignore[arg-type]
         node.on_time()
         kills[scope] += 1
 

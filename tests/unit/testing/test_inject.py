@@ -141,7 +141,7 @@ def test_the_hook_leaves_no_trace_in_a_process_without_faults(tmp_path: Path) ->
     script = """
 import sys, sitecustomize
 assert sitecustomize.ran
-assert not [each for each in sys.path if each.endswith("testing/hook")]
+assert not [each for each in sys.path if each.endswith("start_hook")]
 assert type(sys.meta_path[0]).__module__ != "sitecustomize"
 """
     with started(tmp_path, script, then=str(tmp_path / "site")) as process:

@@ -15,22 +15,22 @@ from holdfast.options.arguments import torchrun_words
 from holdfast.testing.inject import ON_GPU, Fault
 from holdfast.tools.chaos import command, explanation, scorecard
 from holdfast.tools.chaos.explanation import Explanation
-from holdfast.tools.chaos.schedule import DEFAULT, SYMPTOMS, Planned, draw
+from holdfast.tools.chaos.schedule import DEFAULT, SYMPTOMS, ScheduledFault, draw
 from holdfast.tools.chaos.scorecard import Score
 from holdfast.tools.chaos.trial import (
     NO_EFFECT_S,
     STRIKE_LIMIT_S,
     Effect,
-    Finish,
+    FaultOutcome,
+    JobSeen,
     Launch,
-    Outcome,
     Result,
-    Seen,
     Steps,
-    Stop,
+    StopJob,
     Strike,
     Struck,
     Trial,
+    TrialOver,
 )
 from tests.unit.made_events import event, typed
 
@@ -108,9 +108,9 @@ class PretendedJob:
                 assert pid == seen.cycles[seen.cycle][planned.rank].pid
                 self._strike(self.behaviours[self.strikes], now)
                 self.strikes += 1
-            case Stop():
+            case StopJob():
                 self.exit_code = 1
-            case Finish():
+            case TrialOver():
                 assert self.exit_code is not None, "the job has ended"
 
     def _start_cycle(self, now: float) -> None:
@@ -150,8 +150,8 @@ class PretendedJob:
             for rank in range(WORLD)
         }
 
-    def look(self, now: float) -> Seen:
-        return Seen({**self.old, self.cycle: self._ranks(now)}, self.struck, self.exit_code)
+    def look(self, now: float) -> JobSeen:
+        return JobSeen({**self.old, self.cycle: self._ranks(now)}, self.struck, self.exit_code)
 
 
 EXPECTED = {
@@ -178,7 +178,7 @@ def go(behaviours: list[str]) -> tuple[Trial, PretendedJob]:
             job.do(effect, now)
             if isinstance(effect, Strike):
                 effects = []
-            if isinstance(effect, Finish):
+            if isinstance(effect, TrialOver):
                 return trial, job
         seen = job.look(now)
         effects = trial.look(seen, now)
@@ -206,53 +206,55 @@ def test_each_fault_gets_one_outcome_whatever_the_job_does(behaviours: list[str]
 
 def test_an_outcome_has_the_time_to_the_next_step_and_the_steps_lost() -> None:
     """Lost: those done when the fault came, without those that the training resumed with."""
-    trial = Trial([Planned(Fault.SIGKILL, 1, 2.0)], 100.0, 60.0)
+    trial = Trial([ScheduledFault(Fault.SIGKILL, 1, 2.0)], 100.0, 60.0)
     running = {0: Steps(10, 1.0, 1, 8.0, 8), 1: Steps(11, 1.5, 1, 8.0, 8)}
     assert trial.begin(0.0) == [Launch()]
-    assert trial.look(Seen({0: {0: running[0], 1: Steps(11)}}), 1.2) == []
-    assert trial.look(Seen({0: running}), 5.0) == []
-    assert trial.look(Seen({0: running}), 6.9) == []
-    assert trial.look(Seen({0: running}), 7.0) == [Strike(trial.plan[0], 11)]
-    assert trial.look(Seen({0: running}, Struck(8.0)), 8.1) == []
+    assert trial.look(JobSeen({0: {0: running[0], 1: Steps(11)}}), 1.2) == []
+    assert trial.look(JobSeen({0: running}), 5.0) == []
+    assert trial.look(JobSeen({0: running}), 6.9) == []
+    assert trial.look(JobSeen({0: running}), 7.0) == [Strike(trial.plan[0], 11)]
+    assert trial.look(JobSeen({0: running}, Struck(8.0)), 8.1) == []
     new = {0: Steps(20, 9.5, 6, 9.5, 6), 1: Steps(21)}
-    assert trial.look(Seen({0: running, 1: new}, Struck(8.0)), 9.6) == []
+    assert trial.look(JobSeen({0: running, 1: new}, Struck(8.0)), 9.6) == []
     new[1] = Steps(21, 9.75, 6, 9.75, 6)
-    assert trial.look(Seen({0: running, 1: new}, Struck(8.0)), 9.8) == [Stop()]
+    assert trial.look(JobSeen({0: running, 1: new}, Struck(8.0)), 9.8) == [StopJob()]
 
     [outcome] = trial.outcomes
     assert (outcome.result, outcome.recovered_after_s) == (Result.RECOVERED, 1.75)
     assert (outcome.step, outcome.steps_lost) == (8, 3)
-    assert trial.look(Seen({}, exit_code=1), 10.0) == [Finish()]
+    assert trial.look(JobSeen({}, exit_code=1), 10.0) == [TrialOver()]
     assert trial.trouble == ""
 
 
 @pytest.mark.parametrize(
     ("seen", "now", "trouble"),
     [
-        (Seen({0: {0: Steps(1), 1: Steps(2)}}), 100.1, "not all ranks have made a step within"),
-        (Seen({}, exit_code=2), 1.0, "the job ended with exit code 2 before all of its ranks"),
+        (JobSeen({0: {0: Steps(1), 1: Steps(2)}}), 100.1, "not all ranks have made a step within"),
+        (JobSeen({}, exit_code=2), 1.0, "the job ended with exit code 2 before all of its ranks"),
     ],
 )
-def test_a_job_that_never_trains_ends_the_trial(seen: Seen, now: float, trouble: str) -> None:
-    trial = Trial([Planned(Fault.SIGKILL, 0, 0.0)], 100.0, 60.0)
+def test_a_job_that_never_trains_ends_the_trial(seen: JobSeen, now: float, trouble: str) -> None:
+    trial = Trial([ScheduledFault(Fault.SIGKILL, 0, 0.0)], 100.0, 60.0)
     trial.begin(0.0)
 
     trial.look(seen, now)
 
     assert trial.trouble.startswith(trouble)
-    assert trial.look(Seen({}, exit_code=2), now) in ([Finish()], [])
+    assert trial.look(JobSeen({}, exit_code=2), now) in ([TrialOver()], [])
     assert trial.outcomes == []
 
 
 def test_a_restart_without_a_fault_is_counted_and_waited_for() -> None:
-    trial = Trial([Planned(Fault.SIGKILL, 0, 5.0)], 100.0, 60.0)
+    trial = Trial([ScheduledFault(Fault.SIGKILL, 0, 5.0)], 100.0, 60.0)
     trial.begin(0.0)
-    trial.look(Seen({0: {0: Steps(1, 1.0, 1, 1.0, 1)}}), 1.0)
-    trial.look(Seen({1: {0: Steps(2)}}), 2.0)
+    trial.look(JobSeen({0: {0: Steps(1, 1.0, 1, 1.0, 1)}}), 1.0)
+    trial.look(JobSeen({1: {0: Steps(2)}}), 2.0)
     assert trial.unplanned == 1
-    assert trial.look(Seen({1: {0: Steps(2)}}), 9.0) == []
-    trial.look(Seen({1: {0: Steps(2, 9.5, 1, 9.5, 1)}}), 9.5)
-    assert trial.look(Seen({1: {0: Steps(2, 9.5, 1, 14.0, 9)}}), 14.5) == [Strike(trial.plan[0], 2)]
+    assert trial.look(JobSeen({1: {0: Steps(2)}}), 9.0) == []
+    trial.look(JobSeen({1: {0: Steps(2, 9.5, 1, 9.5, 1)}}), 9.5)
+    assert trial.look(JobSeen({1: {0: Steps(2, 9.5, 1, 14.0, 9)}}), 14.5) == [
+        Strike(trial.plan[0], 2)
+    ]
 
 
 def test_the_limits_leave_room_for_a_slow_rank() -> None:
@@ -356,16 +358,18 @@ def test_torchruns_log_names_the_process_that_failed() -> None:
 def test_an_explanation_is_right_if_it_names_the_rank_alone_and_a_symptom_of_the_fault(
     fault: Fault, ranks: tuple[int, ...], symptom: str, right: tuple[bool, bool]
 ) -> None:
-    planned = Planned(fault, 1, 0.0)
+    planned = ScheduledFault(fault, 1, 0.0)
     found = Explanation(1.0, ranks, symptom)
     assert (found.names_rank(planned), found.names_kind(planned)) == right
 
 
 # ---------------------------------------------------------------- scorecard
 def score(fault: Fault, result: Result, after_s: float = 2.0, symptom: str = "hang") -> Score:
-    outcome = Outcome(1, Planned(fault, 1, 0.0), 1, 0, 7, struck_at=10.0, result=result, why="why")
+    outcome = FaultOutcome(
+        1, ScheduledFault(fault, 1, 0.0), 1, 0, 7, struck_at=10.0, result=result, why="why"
+    )
     if result is Result.RECOVERED:
-        outcome = Outcome(
+        outcome = FaultOutcome(
             **{**vars(outcome), "step": 9, "recovered_at": 10.0 + after_s, "steps_lost": 4}
         )
     return Score(outcome, Explanation(10.5, (1,), symptom, "rank 1 hung"))

@@ -11,7 +11,7 @@ import torch
 
 from holdfast.base.processes import system_calls
 from holdfast.fault_tolerance import FaultToleranceConfig
-from holdfast.health.pure.health import Finding, Verdict
+from holdfast.health.pure.health import Finding, Fitness
 from holdfast.net.pure.address import Published
 from holdfast.node.pure import node
 from holdfast.options.cluster_env import Cluster
@@ -24,7 +24,7 @@ from holdfast.tools.doctor.advice import (
     about_network,
     about_scheduler,
 )
-from holdfast.tools.doctor.faults import Fault, faults_of, what_a_restart_is
+from holdfast.tools.doctor.faults import PlantedFault, describe_restart, faults_of
 from holdfast.tools.doctor.host import within
 from tests.unit.options.test_plan import plan
 
@@ -43,7 +43,7 @@ LIMITLESS = FaultToleranceConfig(
 
 def wrong(findings: object) -> list[str]:
     """``subject: text`` of everything that is not as it should be."""
-    bad = (Verdict.SUSPECT, Verdict.UNHEALTHY)
+    bad = (Fitness.SUSPECT, Fitness.UNHEALTHY)
     return [f"{f.subject}: {f.text}" for f in findings if f.verdict in bad]  # type: ignore[attr-defined]
 
 
@@ -55,21 +55,21 @@ def test_a_host_as_it_should_be_is_told_nothing_but_facts() -> None:
 @pytest.mark.parametrize(
     ("change", "verdict", "words"),
     [
-        ({"descriptors": 100}, Verdict.UNHEALTHY, "the launcher of 8 ranks needs 160"),
-        ({"descriptors": 1024}, Verdict.SUSPECT, "with data loaders may want 4096"),
-        ({"processes": 100}, Verdict.SUSPECT, "at most 100 processes and threads"),
-        ({"shared_memory": 64 << 20}, Verdict.SUSPECT, "64 MiB free; NCCL and data loaders of 8"),
-        ({"temporary_space": None}, Verdict.UNHEALTHY, "cannot be written; set TMPDIR"),
-        ({"temporary_space": 5 << 20}, Verdict.SUSPECT, "5 MiB free; logs and evidence"),
-        ({"temporary_folder": "/" + "x" * 60}, Verdict.SUSPECT, "paths of sockets below it"),
-        ({"clock_source": "hpet"}, Verdict.SUSPECT, "clock source 'hpet'"),
-        ({"calls": {"pidfd_open": "absent"}}, Verdict.SUSPECT, "pidfd_open is refused here; Linux"),
-        ({"kills_groups": True}, Verdict.SUSPECT, "takes the launcher with it"),
-        ({"no_processes": "/proc is not there"}, Verdict.UNHEALTHY, "/proc is not there"),
+        ({"descriptors": 100}, Fitness.UNHEALTHY, "the launcher of 8 ranks needs 160"),
+        ({"descriptors": 1024}, Fitness.SUSPECT, "with data loaders may want 4096"),
+        ({"processes": 100}, Fitness.SUSPECT, "at most 100 processes and threads"),
+        ({"shared_memory": 64 << 20}, Fitness.SUSPECT, "64 MiB free; NCCL and data loaders of 8"),
+        ({"temporary_space": None}, Fitness.UNHEALTHY, "cannot be written; set TMPDIR"),
+        ({"temporary_space": 5 << 20}, Fitness.SUSPECT, "5 MiB free; logs and evidence"),
+        ({"temporary_folder": "/" + "x" * 60}, Fitness.SUSPECT, "paths of sockets below it"),
+        ({"clock_source": "hpet"}, Fitness.SUSPECT, "clock source 'hpet'"),
+        ({"calls": {"pidfd_open": "absent"}}, Fitness.SUSPECT, "pidfd_open is refused here; Linux"),
+        ({"kills_groups": True}, Fitness.SUSPECT, "takes the launcher with it"),
+        ({"no_processes": "/proc is not there"}, Fitness.UNHEALTHY, "/proc is not there"),
     ],
 )
 def test_what_a_host_lacks_is_told_with_its_numbers(
-    change: dict[str, object], verdict: Verdict, words: str
+    change: dict[str, object], verdict: Fitness, words: str
 ) -> None:
     facts = HostFacts(**{**vars(WELL), **change})  # type: ignore[arg-type]
     [finding] = [f for f in about_host(facts) if f.verdict is verdict]
@@ -81,7 +81,7 @@ def test_what_an_interpreter_was_built_without_is_a_fact_and_no_fault() -> None:
     calls = {"pidfd_open": "C library", "memfd_create": "interpreter"}
     [finding] = [f for f in about_host(HostFacts(calls=calls)) if f.subject == "interpreter"]
     assert (finding.verdict, finding.text) == (
-        Verdict.HEALTHY,
+        Fitness.HEALTHY,
         "this interpreter was built without pidfd_open; holdfast calls it through the C library",
     )
 
@@ -92,7 +92,7 @@ def test_each_call_that_a_host_may_lack_has_its_consequence() -> None:
 
 def test_what_cannot_be_found_out_is_not_wrong() -> None:
     facts = HostFacts(temporary_space=1 << 40)
-    assert [f for f in about_host(facts) if f.verdict is not Verdict.HEALTHY] == []
+    assert [f for f in about_host(facts) if f.verdict is not Fitness.HEALTHY] == []
 
 
 # ---------------------------------------------------------------- network and scheduler
@@ -102,19 +102,19 @@ THERE = NetworkFacts("n0", 29500, addresses=("10.0.0.1",), is_reached=True)
 @pytest.mark.parametrize(
     ("facts", "verdict", "words"),
     [
-        (THERE, Verdict.HEALTHY, "a process listens"),
-        (NetworkFacts("n0", 1, ("::1",), is_reached=False), Verdict.UNKNOWN, "no process listens"),
-        (NetworkFacts("n0", 1, (), "Name unknown"), Verdict.SUSPECT, "resolve (Name unknown)"),
-        (NetworkFacts("n0", 1, ("::1",), hosts_store=True), Verdict.HEALTHY, "it can listen"),
+        (THERE, Fitness.HEALTHY, "a process listens"),
+        (NetworkFacts("n0", 1, ("::1",), is_reached=False), Fitness.UNKNOWN, "no process listens"),
+        (NetworkFacts("n0", 1, (), "Name unknown"), Fitness.SUSPECT, "resolve (Name unknown)"),
+        (NetworkFacts("n0", 1, ("::1",), hosts_store=True), Fitness.HEALTHY, "it can listen"),
         (
             NetworkFacts("n0", 1, ("::1",), hosts_store=True, refusal="Address in use"),
-            Verdict.UNHEALTHY,
+            Fitness.UNHEALTHY,
             "cannot listen there: Address in use",
         ),
     ],
 )
 def test_whether_launchers_will_find_each_other(
-    facts: NetworkFacts, verdict: Verdict, words: str
+    facts: NetworkFacts, verdict: Fitness, words: str
 ) -> None:
     first = next(about_network(facts))
     assert first.verdict is verdict
@@ -124,15 +124,15 @@ def test_whether_launchers_will_find_each_other(
 @pytest.mark.parametrize(
     ("change", "verdict", "words"),
     [
-        ({"published": Published("10.0.0.2", "a reason")}, Verdict.HEALTHY, "10.0.0.2: a reason"),
-        ({"local_addr": "10.0.0.3"}, Verdict.HEALTHY, "10.0.0.3: --local-addr says so"),
-        ({"local_addr": "127.0.0.1"}, Verdict.UNHEALTHY, "no other host can"),
-        ({"local_addr": "::1", "host": "::1"}, Verdict.HEALTHY, "at ::1"),
-        ({"gloo_interface": "eth0"}, Verdict.SUSPECT, "ranks get GLOO_SOCKET_IFNAME=eth0"),
+        ({"published": Published("10.0.0.2", "a reason")}, Fitness.HEALTHY, "10.0.0.2: a reason"),
+        ({"local_addr": "10.0.0.3"}, Fitness.HEALTHY, "10.0.0.3: --local-addr says so"),
+        ({"local_addr": "127.0.0.1"}, Fitness.UNHEALTHY, "no other host can"),
+        ({"local_addr": "::1", "host": "::1"}, Fitness.HEALTHY, "at ::1"),
+        ({"gloo_interface": "eth0"}, Fitness.SUSPECT, "ranks get GLOO_SOCKET_IFNAME=eth0"),
     ],
 )
 def test_the_doctor_says_what_others_are_given_as_the_address_of_this_host(
-    change: dict[str, object], verdict: Verdict, words: str
+    change: dict[str, object], verdict: Fitness, words: str
 ) -> None:
     facts = {**vars(THERE), "published": Published("10.0.0.2", "a reason"), **change}
     findings = list(about_network(NetworkFacts(**facts)))  # type: ignore[arg-type]
@@ -234,7 +234,7 @@ def test_variables_that_take_torchs_help_away_are_told(name: str, value: str) ->
 
 
 # ---------------------------------------------------------------- faults
-def fault(words: str, line: str, **environ: str) -> Fault:
+def fault(words: str, line: str, **environ: str) -> PlantedFault:
     [found] = [each for each in faults_of(plan(line, environ)) if words in each.name]
     return found
 
@@ -277,16 +277,16 @@ def test_min_healthy_on_one_node_restarts_when_no_rank_is_left() -> None:
 
 
 def test_a_restart_is_told_as_the_plan_has_it() -> None:
-    warm = what_a_restart_is(plan("--max-restarts 2 --workers-stop-timeout 7 train.py"))
+    warm = describe_restart(plan("--max-restarts 2 --workers-stop-timeout 7 train.py"))
     assert "SIGKILL 7 s later" in warm
     assert "from warm standby. At most 2 times (--max-restarts)" in warm
     cold = (
         "--max-restarts 2 --ft-warm-standby no --ft-restart-window 60 --ft-host-checks no train.py"
     )
-    text = what_a_restart_is(plan(cold))
+    text = describe_restart(plan(cold))
     assert "plain start, which imports torch again. At most 2 times within 60 s" in text
-    assert "There is no restart" in what_a_restart_is(plan())
-    slow = what_a_restart_is(plan("--max-restarts 9 --ft-restart-backoff 5 train.py"))
+    assert "There is no restart" in describe_restart(plan())
+    slow = describe_restart(plan("--max-restarts 9 --ft-restart-backoff 5 train.py"))
     assert "wait 5 s, then twice as long each time, at most 300 s. At most 9 times" in slow
 
 
@@ -317,10 +317,10 @@ def test_without_monitors_no_hang_is_promised_to_be_found() -> None:
 # ---------------------------------------------------------------- the command
 def test_what_is_shown_fits_a_terminal_and_says_how_many_errors_there_are() -> None:
     findings = [
-        Finding("host", "descriptors", Verdict.UNHEALTHY, "few " * 60),
-        Finding("gpu", "GPU 0", Verdict.UNKNOWN, "no answer"),
+        Finding("host", "descriptors", Fitness.UNHEALTHY, "few " * 60),
+        Finding("gpu", "GPU 0", Fitness.UNKNOWN, "no answer"),
     ]
-    text = page.as_text("a job", findings, [Fault("x " * 60, "y " * 60, "z", 1)], "r " * 60)
+    text = page.as_text("a job", findings, [PlantedFault("x " * 60, "y " * 60, "z", 1)], "r " * 60)
     assert max(map(len, text.splitlines())) <= page.WIDTH
     assert "ERROR descriptors" in text
     assert text.endswith("1 error, 0 warnings\n")

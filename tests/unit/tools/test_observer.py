@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdfast.base import clock
 from holdfast.base.processes import proc
 from holdfast.base.pure import codec
-from holdfast.events.observer_messages import FROM_OBSERVER, Orders, Wanted
+from holdfast.events.observer_messages import FROM_OBSERVER, ObserverConfig, Orders
 from holdfast.events.reader import Follower
 from holdfast.events.run.outages import Outages
 from holdfast.page.page import create_page, map_page
@@ -28,7 +28,7 @@ from holdfast.page.pure import page as layout
 from holdfast.tools.observer import hooks
 from holdfast.tools.observer.hooks import Hooks
 from holdfast.tools.observer.metrics import Metrics
-from holdfast.tools.observer.metrics_server import CONNECTIONS, Server
+from holdfast.tools.observer.metrics_server import CONNECTIONS, MetricsServer
 from holdfast.tools.observer.observer_main import Observer
 from tests.unit.events.test_outages import OVERDUE, RESTARTED, STARTED, STOPPING, exited
 from tests.unit.made_events import typed
@@ -55,7 +55,7 @@ def test_a_long_file_of_events_is_read_to_its_end(tmp_path: Path) -> None:
     assert [event["kind"] for event in Follower(tmp_path).fresh_fields()][-1] == "last"
 
 
-def scrape(server: Server, path: str = "/metrics") -> tuple[int, str]:
+def scrape(server: MetricsServer, path: str = "/metrics") -> tuple[int, str]:
     try:
         url = f"http://127.0.0.1:{server.server_port}{path}"
         with urllib.request.urlopen(url, timeout=10) as answer:
@@ -80,7 +80,7 @@ def samples(text: str) -> dict[str, float]:
 def served(tmp_path: Path):
     outages = Outages(nproc=2)
     metrics = Metrics(outages, str(tmp_path), LABELS, "1.2")
-    server = Server("", 0, metrics)
+    server = MetricsServer("", 0, metrics)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
 
@@ -187,6 +187,19 @@ def test_the_example_dashboard_and_alerts_ask_for_metrics_that_there_are(served)
         assert asked <= known, asked - known
 
 
+def test_every_metric_is_in_the_table_of_its_page(served) -> None:
+    """And no other: a new one is described where people look for it."""
+    server, take = served
+    take(*STARTED, OVERDUE, STOPPING, exited(-9), *RESTARTED)
+    names = {
+        line.split()[2] for line in scrape(server)[1].splitlines() if line.startswith("# TYPE")
+    }
+    page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+    told = set(re.findall(r"^\| `(holdfast_\w+)`", page, re.MULTILINE))
+    assert told - names <= {"holdfast_restarts_left"}  # the budget is not known here
+    assert names <= told
+
+
 def test_counters_are_there_from_the_start_and_never_fall(served, tmp_path: Path) -> None:
     """A page goes with its cycle. From a series that begins with 1, increase() learns nothing."""
     server, take = served
@@ -231,7 +244,7 @@ def test_counters_are_there_from_the_start_and_never_fall(served, tmp_path: Path
     assert total() == 9
 
 
-def raw(server: Server, data: bytes) -> bytes:
+def raw(server: MetricsServer, data: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as caller:
         with suppress(OSError):  # it has answered, and does not wait for the rest of a long one
             caller.sendall(data)
@@ -273,7 +286,7 @@ def test_callers_that_say_nothing_keep_no_others_from_an_answer(served) -> None:
 def test_a_port_that_is_taken_is_an_error(served) -> None:
     server, _ = served
     with pytest.raises(OSError, match="in use"):
-        Server("", server.server_port, server.metrics)
+        MetricsServer("", server.server_port, server.metrics)
 
 
 # ------------------------------------------------------------------ hooks
@@ -396,7 +409,9 @@ def follow(tmp_path: Path, monkeypatch, **orders) -> tuple[Observer, Said, list]
             reached.append(event["kind"])
 
     monkeypatch.setattr(hooks, "Hooks", Called)
-    wanted = Wanted(None, on_incident=("hook",), on_every_node=orders.pop("on_every_node", False))
+    wanted = ObserverConfig(
+        None, on_incident=("hook",), on_every_node=orders.pop("on_every_node", False)
+    )
     said = Said()
     run = Orders(wanted, str(tmp_path), "/nowhere", 2, "n0", "job", **orders)
     return Observer(said, run), said, reached

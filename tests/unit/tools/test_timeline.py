@@ -163,17 +163,18 @@ def test_what_happened_is_in_order_of_time():
             {
                 "culprits": [3],
                 "reason": "rank 3 (pid 7, node a) sleeps in `f` x.py:8; 1 other",
+                "short": "rank 3 sleeps in `f` x.py:8",
             },
             "rank 3 sleeps in `f` x.py:8",
         ),
         (
-            {"culprits": [2, 3], "reason": "ranks 2-3 (node b) do not answer: was lost; 2 others"},
-            "ranks 2-3 (node b) do not answer: was lost",
+            {"culprits": [2, 3], "reason": "rank 2 sleeps, rank 3 waits", "short": ""},
+            "rank 2 sleeps, rank 3 waits",
         ),
         ({"culprits": [], "reason": "cannot tell"}, "rank 1 hung (heartbeat: 4.0 s, timeout 4 s)"),
         ({"culprits": None}, "rank 1 hung (heartbeat: 4.0 s, timeout 4 s)"),
     ],
-    ids=["culprit", "node", "nobody named", "cut short"],
+    ids=["culprit", "unlike", "nobody named", "cut short"],
 )
 def test_a_hang_is_said_to_end_its_cycle_by_the_rank_that_the_others_waited_for(incident, ended_by):
     """The ranks whose timeout ran out are mostly its victims."""

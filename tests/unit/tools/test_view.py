@@ -295,7 +295,7 @@ def test_a_stopped_rank_is_not_woken_to_be_asked(tmp_path, monkeypatch) -> None:
     job = new_job()
     runtime = tmp_path / (PREFIX + job)
     runtime.mkdir()
-    monkeypatch.setattr("holdfast.tools.view.live._TMPFS", str(tmp_path))
+    monkeypatch.setattr("holdfast.events.run.run_links._TMPFS", str(tmp_path))
     rank = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         create_page(str(runtime / "c0_r0.page"), 0)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.processes import start_hook
 from holdfast.watch.rank.auto_start import StartHook
 
 OPTIMIZER = """
@@ -37,11 +38,12 @@ def fake(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(code: str, env: dict[str, str]) -> str:
+def run(code: str, env: dict[str, str], *, is_rank: bool = True) -> str:
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    hook = StartHook(counts_steps=True, exception_grace_s=2.0)
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
-        env=StartHook(counts_steps=True, exception_grace_s=2.0).added_to({**kept, **env}),
+        env=hook.added_to({**kept, **env}) if is_rank else {**kept, **env},
         capture_output=True,
         text=True,
         check=False,
@@ -55,7 +57,7 @@ def test_the_script_finds_the_environment_that_it_was_given(path: str | None) ->
     env = {} if path is None else {"PYTHONPATH": path}
     code = (
         "import os, sys; print((os.environ.get('PYTHONPATH'), os.environ.get('HOLDFAST_AUTO'), "
-        "[p for p in sys.path if 'rank/auto' in p], 'torch' in sys.modules))"
+        "[p for p in sys.path if 'start_hook' in p], 'torch' in sys.modules))"
     )
     assert run(code, env) == str((path, None, [], False))
 
@@ -64,6 +66,35 @@ def test_a_sitecustomize_of_the_users_runs_as_ever(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.theirs = __file__")
     code = "import sys, sitecustomize; print(sys.theirs == sitecustomize.__file__)"
     assert run(code, {"PYTHONPATH": str(tmp_path)}) == "True"
+
+
+def test_a_sitecustomize_that_fails_is_reported_as_ever(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.began = True; 1 / 0")
+    code = "import sys; print(sys.began, 'sitecustomize' in sys.modules)"
+    assert run(code, {"PYTHONPATH": str(tmp_path)}) == "True False"
+
+
+def test_the_script_finds_the_modules_of_a_plain_start_and_the_first_lines() -> None:
+    """No ``sitecustomize`` where the user has none."""
+    code = "import sys; print(*sorted(sys.modules))"
+    of_a_rank, of_a_plain_start = run(code, {}), run(code, {}, is_rank=False)
+    assert set(of_a_rank.split()) ^ set(of_a_plain_start.split()) == {"_holdfast_start"}
+
+
+def test_faults_at_the_start_come_only_with_the_folder_on_the_users_own_path(
+    fake: Path, tmp_path: Path
+) -> None:
+    """The launcher puts the same folder there for the first lines, and takes it off again."""
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.theirs = list(sys.meta_path)")
+    code = (
+        "import os, sys; finders = [type(it).__name__ for it in sys.theirs]; "
+        "import torch.optim.optimizer as m; "
+        "print(os.environ['PYTHONPATH'], finders[0], len(m.hooks))"
+    )
+    chaos = {"HOLDFAST_CHAOS": str(tmp_path), "HOLDFAST_INJECT": "sleep@0:7", "RANK": "0"}
+    path = os.pathsep.join([f"{start_hook.FOLDER}/", str(fake)])
+    assert run(code, {**chaos, "PYTHONPATH": path}) == f"{path} _PlanFinder 2"
+    assert run(code, {**chaos, "PYTHONPATH": str(fake)}) == f"{fake} _AfterImport 1"
 
 
 def test_each_step_is_told_and_the_module_looks_as_it_would_without_us(fake: Path) -> None:

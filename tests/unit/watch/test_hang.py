@@ -11,99 +11,124 @@ from holdfast.page.pure.clocks import (
     FIRST_REPORT,
     HEARTBEAT,
     INITIAL_HEARTBEAT,
+    MAIN_THREAD,
     OUTSIDE_SECTIONS,
+    PING,
     SECTION,
-    Limits,
-    Overdue,
+    MainThreadMarks,
+    RunningClock,
     Snapshot,
+    Timeouts,
 )
-from holdfast.watch.pure.hang import next_deadline, overdue, shortest_limit
+from holdfast.watch.pure.hang import (
+    first_to_run_out,
+    next_deadline,
+    overdue,
+    running_in_place,
+    shortest_limit,
+)
 
 
 def test_initial_heartbeat_runs_from_arming_until_the_first_beat() -> None:
     """H-1: at the limit the rank is healthy, strictly after it overdue."""
-    limits = Limits(initial=10.0, subsequent=2.0)
+    limits = Timeouts(initial=10.0, subsequent=2.0)
     silent = Snapshot(armed_at=100.0)
 
     assert next_deadline(silent, limits) == 110.0
     assert overdue(silent, limits, now=110.0) is None
-    assert overdue(silent, limits, now=110.001) == Overdue(INITIAL_HEARTBEAT, None, 100.0, 10.0)
+    assert overdue(silent, limits, now=110.001) == RunningClock(
+        INITIAL_HEARTBEAT, None, 100.0, 10.0
+    )
 
     beating = Snapshot(armed_at=100.0, heartbeat_at=109.0)
 
     assert next_deadline(beating, limits) == 111.0
-    assert overdue(beating, limits, now=111.5) == Overdue(HEARTBEAT, None, 109.0, 2.0)
+    assert overdue(beating, limits, now=111.5) == RunningClock(HEARTBEAT, None, 109.0, 2.0)
 
 
 def test_a_default_initial_limit_ends_with_the_first_section() -> None:
     """A rank that only opens sections sends no heartbeat; one that was chosen asks for it."""
     before = Snapshot(0.0, outside_since=0.0)
     after = Snapshot(0.0, outside_since=9.0, has_used_sections=True)
-    default = Limits(initial=10.0, subsequent=5.0, section_ends_initial=True)
-    chosen = Limits(initial=10.0, subsequent=5.0)
+    default = Timeouts(initial=10.0, subsequent=5.0, section_ends_initial=True)
+    chosen = Timeouts(initial=10.0, subsequent=5.0)
 
-    assert overdue(before, default, now=11.0) == Overdue(INITIAL_HEARTBEAT, None, 0.0, 10.0)
+    assert overdue(before, default, now=11.0) == RunningClock(INITIAL_HEARTBEAT, None, 0.0, 10.0)
     assert next_deadline(after, default) is None
     assert overdue(after, default, now=1e6) is None
-    assert overdue(after, chosen, now=11.0) == Overdue(INITIAL_HEARTBEAT, None, 0.0, 10.0)
+    assert overdue(after, chosen, now=11.0) == RunningClock(INITIAL_HEARTBEAT, None, 0.0, 10.0)
     beating = Snapshot(0.0, heartbeat_at=20.0, outside_since=9.0, has_used_sections=True)
-    assert overdue(beating, default, now=25.5) == Overdue(HEARTBEAT, None, 20.0, 5.0)
+    assert overdue(beating, default, now=25.5) == RunningClock(HEARTBEAT, None, 20.0, 5.0)
+
+
+def test_in_place_the_older_of_two_marks_counts_and_none_that_is_switched_off() -> None:
+    """``ping()`` counts once it was called in this epoch; no clock starts before the call does."""
+
+    def found(marks: MainThreadMarks) -> RunningClock | None:
+        return first_to_run_out(running_in_place(marks, 10.0, 5.0, 60.0))
+
+    assert found(MainThreadMarks(12.0)) == RunningClock(MAIN_THREAD, None, 12.0, 60.0)
+    assert found(MainThreadMarks(12.0, manual=4.0)) == RunningClock(MAIN_THREAD, None, 12.0, 60.0)
+    assert found(MainThreadMarks(12.0, manual=11.0)) == RunningClock(PING, None, 11.0, 60.0)
+    assert found(MainThreadMarks(3.0)) == RunningClock(MAIN_THREAD, None, 10.0, 60.0)
+    assert found(MainThreadMarks(9.0, manual=8.0)) == RunningClock(MAIN_THREAD, None, 10.0, 60.0)
+    assert found(MainThreadMarks(3.0, unlimited=True)) is None
 
 
 def test_a_rank_that_never_reported_is_measured_from_the_report_of_another() -> None:
     """By the timeout of the initial heartbeat, and by no other clock."""
     awaited = Snapshot(100.0, is_awaited=True)
 
-    assert next_deadline(awaited, Limits(initial=10.0, out_of_section=1.0)) == 110.0
-    found = overdue(awaited, Limits(initial=10.0, out_of_section=1.0), now=110.5)
-    assert found == Overdue(FIRST_REPORT, None, 100.0, 10.0)
-    assert next_deadline(awaited, Limits(out_of_section=1.0)) is None
+    assert next_deadline(awaited, Timeouts(initial=10.0, out_of_section=1.0)) == 110.0
+    found = overdue(awaited, Timeouts(initial=10.0, out_of_section=1.0), now=110.5)
+    assert found == RunningClock(FIRST_REPORT, None, 100.0, 10.0)
+    assert next_deadline(awaited, Timeouts(out_of_section=1.0)) is None
 
 
 def test_a_rank_that_has_left_is_measured_by_its_exit_alone() -> None:
     """Whatever it left open; without a limit, by nothing."""
     left = Snapshot(50.0, heartbeat_at=50.0, sections={"step": 50.0}, left_at=60.0)
-    limits = Limits(1.0, 1.0, 1.0, {"step": 1.0}, exit=10.0)
+    limits = Timeouts(1.0, 1.0, 1.0, {"step": 1.0}, exit=10.0)
 
     assert next_deadline(left, limits) == 70.0
-    assert overdue(left, limits, now=70.5) == Overdue(EXIT, None, 60.0, 10.0)
-    assert overdue(left, Limits(1.0, 1.0, 1.0, {"step": 1.0}), now=1e9) is None
+    assert overdue(left, limits, now=70.5) == RunningClock(EXIT, None, 60.0, 10.0)
+    assert overdue(left, Timeouts(1.0, 1.0, 1.0, {"step": 1.0}), now=1e9) is None
 
 
 def test_an_outer_section_trips_although_a_younger_one_is_open_inside_it() -> None:
     """H-2: the verdict does not depend on what was opened last."""
-    limits = Limits(sections={"step": 10.0, "checkpoint": 60.0})
+    limits = Timeouts(sections={"step": 10.0, "checkpoint": 60.0})
     nested = Snapshot(armed_at=0.0, sections={"step": 0.0, "checkpoint": 9.0})
 
-    assert overdue(nested, limits, now=11.0) == Overdue(SECTION, "step", 0.0, 10.0)
+    assert overdue(nested, limits, now=11.0) == RunningClock(SECTION, "step", 0.0, 10.0)
 
 
 def test_the_clock_that_ran_out_first_is_named() -> None:
     """Of several overdue clocks the one with the earliest deadline is the cause."""
-    limits = Limits(subsequent=5.0, sections={"a": 4.0, "b": 1.0})
+    limits = Timeouts(subsequent=5.0, sections={"a": 4.0, "b": 1.0})
     stuck = Snapshot(armed_at=0.0, heartbeat_at=1.0, sections={"a": 1.0, "b": 3.0})
 
     found = overdue(stuck, limits, now=100.0)
 
-    assert found == Overdue(SECTION, "b", 3.0, 1.0)
+    assert found == RunningClock(SECTION, "b", 3.0, 1.0)
     assert found is not None
     assert found.age_s(100.0) == 97.0
 
 
 def test_time_outside_is_suspended_while_a_section_is_open() -> None:
     """A half-made opening (slot stored, stamp not yet cleared) is judged as open."""
-    limits = Limits(out_of_section=1.0, sections={"step": None})
+    limits = Timeouts(out_of_section=1.0, sections={"step": None})
 
     assert overdue(Snapshot(0.0, outside_since=0.0, sections={"step": 0.5}), limits, 9.0) is None
     assert overdue(Snapshot(0.0, outside_since=None), limits, 9.0) is None
-    assert overdue(Snapshot(0.0, outside_since=0.0), limits, 9.0) == Overdue(
+    assert overdue(Snapshot(0.0, outside_since=0.0), limits, 9.0) == RunningClock(
         OUTSIDE_SECTIONS, None, 0.0, 1.0
     )
 
 
 def test_time_outside_is_not_judged_while_warming_up() -> None:
     """Other clocks are judged as ever."""
-    limits = Limits(subsequent=3.0, out_of_section=1.0)
+    limits = Timeouts(subsequent=3.0, out_of_section=1.0)
     warming = Snapshot(0.0, heartbeat_at=0.0, outside_since=0.0, warming_up=True)
 
     assert overdue(warming, limits, now=2.0) is None
@@ -114,15 +139,15 @@ def test_none_never_trips() -> None:
     """Without limits there is no deadline, nothing shortest, and no verdict."""
     stuck = Snapshot(0.0, outside_since=0.0, sections={"unknown": 0.0})
 
-    assert next_deadline(stuck, Limits()) is None
-    assert shortest_limit(Limits(sections={"step": None})) is None
-    assert overdue(stuck, Limits(), now=1e12) is None
+    assert next_deadline(stuck, Timeouts()) is None
+    assert shortest_limit(Timeouts(sections={"step": None})) is None
+    assert overdue(stuck, Timeouts(), now=1e12) is None
 
 
 def test_the_shortest_limit_is_the_shortest_of_all_kinds() -> None:
     """Whatever starts next has at least this long."""
-    assert shortest_limit(Limits(9.0, 8.0, 7.0, {"a": None, "b": 6.0})) == 6.0
-    assert shortest_limit(Limits(5.0, 8.0, 7.0, {"a": None, "b": 6.0})) == 5.0
+    assert shortest_limit(Timeouts(9.0, 8.0, 7.0, {"a": None, "b": 6.0})) == 6.0
+    assert shortest_limit(Timeouts(5.0, 8.0, 7.0, {"a": None, "b": 6.0})) == 5.0
 
 
 @pytest.mark.parametrize(
@@ -132,20 +157,24 @@ def test_the_shortest_limit_is_the_shortest_of_all_kinds() -> None:
 )
 def test_a_late_monitor_gives_the_delay_back(late_s: float, deadline: float) -> None:
     """H-1 from the rank's side: it may have been held up by the same thing."""
-    limits = Limits(subsequent=10.0)
+    limits = Timeouts(subsequent=10.0)
     beat = Snapshot(0.0, heartbeat_at=100.0)
     excuse = Excuse(woke_at=200.0, late_s=late_s)
 
     assert next_deadline(beat, limits, excuse) == deadline
     assert overdue(beat, limits, deadline, excuse) is None
-    assert overdue(beat, limits, deadline + 0.5, excuse) == Overdue(HEARTBEAT, None, 100.0, 10.0)
+    assert overdue(beat, limits, deadline + 0.5, excuse) == RunningClock(
+        HEARTBEAT, None, 100.0, 10.0
+    )
 
 
 def test_an_excuse_never_shortens_a_deadline() -> None:
     """A beat after the interruption counts from itself."""
     excuse = Excuse(woke_at=200.0, late_s=3.0)
 
-    assert next_deadline(Snapshot(0.0, heartbeat_at=201.0), Limits(subsequent=9.0), excuse) == 210.0
+    assert (
+        next_deadline(Snapshot(0.0, heartbeat_at=201.0), Timeouts(subsequent=9.0), excuse) == 210.0
+    )
 
 
 NAMES = ("a", "b", "c")
@@ -160,7 +189,7 @@ class HangMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.limits = Limits()
+        self.limits = Timeouts()
         self.beats: list[float] = []
         self.open: dict[str, float] = {}
         self.outside = 0.0
@@ -179,7 +208,7 @@ class HangMachine(RuleBasedStateMachine):
         outside: float | None,
         sections: dict[str, float | None],
     ) -> None:
-        self.limits = Limits(initial, subsequent, outside, sections)
+        self.limits = Timeouts(initial, subsequent, outside, sections)
 
     @rule(seconds=HALVES)
     def wait(self, seconds: float) -> None:

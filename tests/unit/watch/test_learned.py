@@ -180,7 +180,7 @@ def test_a_floor_of_0_gives_the_values_of_the_original(floor, limit_s, again_s) 
     tripped = TrippedLimits()
     limits = LimitsInForce(tripped)
     limits.configure(cfg.to_wire())
-    learned = messages.Limits(messages.HeartbeatLimits(limit_s, limit_s, learned=True))
+    learned = messages.TimeoutsInForce(messages.HeartbeatLimits(limit_s, limit_s, learned=True))
     assert limits.update(learned).heartbeat is None
     tripped.tripped(clocks.HEARTBEAT, None, limit_s)
     limits.update(learned)

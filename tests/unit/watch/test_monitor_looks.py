@@ -1,6 +1,6 @@
 """Which look at a rank serves an incident: one that was begun for it, at the process that is there.
 
-The looks themselves: ``test_rank_look.py``.
+The looks themselves: ``tests/unit/evidence/test_rank_collector.py``.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from holdfast.base.processes import proc
+from holdfast.evidence.collector import RankCollector
 from holdfast.evidence.pure.evidence import Verdict
-from holdfast.watch.monitor.looks import FRESH_S, Looks
-from holdfast.watch.monitor.rank_look import RankLook
-from holdfast.watch.monitor.visitors import Seat
-from holdfast.watch.pure.monitor_messages import GoOn, LookNow
+from holdfast.watch.monitor.looks import Looks
+from holdfast.watch.monitor.rank_sessions import RankSession
+from holdfast.watch.pure.monitor_messages import JOINS_S, CollectEvidence, Proceed
 from tests.processes import bystander
 
 SEEN: Any = SimpleNamespace(dump_signal=0)
@@ -26,34 +26,37 @@ SEEN: Any = SimpleNamespace(dump_signal=0)
 
 @pytest.fixture
 def looks() -> Iterator[Looks]:
-    reports: Any = SimpleNamespace(tell=lambda _: None, log=lambda *_: None)
+    reports: Any = SimpleNamespace(send=lambda _: None, log=lambda *_: None)
     with select.epoll() as epoll:
         yield Looks(reports, epoll)
 
 
 @pytest.fixture
-def seats() -> Iterator[tuple[Seat, Seat]]:
+def seats() -> Iterator[tuple[RankSession, RankSession]]:
     """Of the rank, and of a process that has its place later."""
     with bystander() as other:
-        both = Seat(3, proc.Process(os.getpid()), None), Seat(3, proc.Process(other.pid), None)
+        both = (
+            RankSession(3, proc.Process(os.getpid()), None),
+            RankSession(3, proc.Process(other.pid), None),
+        )
         yield both
-        for seat in both:
-            seat.process.close()
+        for session in both:
+            session.process.close()
 
 
-def begin(looks: Looks, seat: Seat, at: float) -> Any:
+def begin(looks: Looks, session: RankSession, at: float) -> Any:
     """For a verdict of the rank's own monitor."""
-    return looks.begin(seat, seat.process, SEEN, None, at, 1.0, wakes_stopped=False)
+    return looks.begin(session, session.process, SEEN, None, at, 1.0, wakes_stopped=False)
 
 
-def ask(looks: Looks, incident: int, seat: Seat | None, at: float) -> Any:
+def ask(looks: Looks, incident: int, session: RankSession | None, at: float) -> Any:
     """For an incident of the job; the look that serves it."""
-    looks.ask(LookNow(incident, 0, 3, os.getpid(), 0.5), seat, SEEN, None, at)
+    looks.ask(CollectEvidence(incident, 0, 3, os.getpid(), 0.5), session, SEEN, None, at)
     return looks.look
 
 
 def test_one_look_serves_a_verdict_and_the_incident_that_it_opens(
-    looks: Looks, seats: tuple[Seat, Seat]
+    looks: Looks, seats: tuple[RankSession, RankSession]
 ) -> None:
     """Also where the rank is gone when the launcher asks, and for what follows within seconds."""
     first = begin(looks, seats[0], 100.0)
@@ -61,13 +64,13 @@ def test_one_look_serves_a_verdict_and_the_incident_that_it_opens(
 
     assert ask(looks, 1, seats[0], 100.2) is first
     assert ask(looks, 1, None, 100.3) is first
-    looks.go_on(GoOn(1, 0, Verdict()), 100.4)
-    assert begin(looks, seats[0], 100.4 + FRESH_S - 0.1) is first
+    looks.go_on(Proceed(1, 0, Verdict()), 100.4)
+    assert begin(looks, seats[0], 100.4 + JOINS_S - 0.1) is first
 
 
 @pytest.mark.parametrize("way", ["begin", "ask"])
 def test_a_look_at_a_process_says_nothing_of_the_one_in_its_place(
-    looks: Looks, seats: tuple[Seat, Seat], way: str
+    looks: Looks, seats: tuple[RankSession, RankSession], way: str
 ) -> None:
     """A rank may be a shell that runs one program after the other."""
     first = begin(looks, seats[0], 100.0)
@@ -80,28 +83,28 @@ def test_a_look_at_a_process_says_nothing_of_the_one_in_its_place(
 
 @pytest.mark.parametrize("way", ["begin", "ask"])
 def test_a_look_of_a_verdict_that_is_over_does_not_serve_a_later_incident(
-    looks: Looks, seats: tuple[Seat, Seat], way: str
+    looks: Looks, seats: tuple[RankSession, RankSession], way: str
 ) -> None:
     """The launcher did not ask: the rank was armed anew before it could."""
     first = begin(looks, seats[0], 100.0)
     looks.case_over(100.1)
 
-    later = 100.1 + FRESH_S
+    later = 100.1 + JOINS_S
     second = begin(looks, seats[0], later) if way == "begin" else ask(looks, 1, seats[0], later)
 
     assert second is not first
 
 
 def test_a_rank_that_was_stopped_has_a_share_of_the_time_of_evidence_for_its_stacks(
-    looks: Looks, seats: tuple[Seat, Seat], monkeypatch: pytest.MonkeyPatch
+    looks: Looks, seats: tuple[RankSession, RankSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the verdict on: a busy machine takes longer, and whoever knows it allows for that."""
     woken: list[tuple[float, float]] = []
-    monkeypatch.setattr(RankLook, "wake", lambda _, *times: woken.append(times))
+    monkeypatch.setattr(RankCollector, "wake", lambda _, *times: woken.append(times))
     begin(looks, seats[0], 100.0)
     looks.wake_s = 4.0
 
-    looks.go_on(GoOn(1, 0, Verdict()), 110.0)
+    looks.go_on(Proceed(1, 0, Verdict()), 110.0)
 
     assert woken == [(110.0, 114.0)]
 

@@ -17,7 +17,7 @@ from holdfast.base.pure.kill_ladder import (
     TAKING_EVIDENCE,
     UNKILLABLE_S,
 )
-from holdfast.page.pure.clocks import EXIT, HEARTBEAT, SECTION, Limits, Overdue, Snapshot
+from holdfast.page.pure.clocks import EXIT, HEARTBEAT, SECTION, RunningClock, Snapshot, Timeouts
 from holdfast.watch.pure.hang import overdue
 from holdfast.watch.pure.learned import TrippedLimits
 from holdfast.watch.pure.monitor import (
@@ -30,20 +30,20 @@ from holdfast.watch.pure.monitor import (
     Conclude,
     EvidenceTaken,
     LookAgain,
-    Looked,
+    PageRead,
     RankGone,
     ReportStuck,
-    Send,
+    SendSignal,
     TakeEvidence,
     Watch,
     raise_learned,
 )
 
 SIGTERM = 15
-LIMITS = Limits(subsequent=10.0)
-BEAT = Looked(Snapshot(armed_at=1.0, heartbeat_at=100.0), LIMITS)
-DISARMED = Looked(None, LIMITS)
-OVERDUE = Overdue(HEARTBEAT, None, 100.0, 10.0)
+LIMITS = Timeouts(subsequent=10.0)
+BEAT = PageRead(Snapshot(armed_at=1.0, heartbeat_at=100.0), LIMITS)
+DISARMED = PageRead(None, LIMITS)
+OVERDUE = RunningClock(HEARTBEAT, None, 100.0, 10.0)
 
 
 def watch(signal: int = SIGKILL) -> Watch:
@@ -74,17 +74,17 @@ def test_a_watch_begins_when_the_rank_is_armed() -> None:
 def test_it_wakes_at_the_deadline_or_after_the_shortest_limit() -> None:
     """H-2: a clock that starts right after a look is not missed."""
     rank = watch()
-    limits = Limits(subsequent=10.0, sections={"step": 3.0})
+    limits = Timeouts(subsequent=10.0, sections={"step": 3.0})
 
     for now, wake_at in [(100.0, 103.0), (103.0, 106.0), (106.0, 109.0), (109.0, 110.0)]:
-        rank.handle(Looked(Snapshot(1.0, heartbeat_at=100.0), limits), now)
+        rank.handle(PageRead(Snapshot(1.0, heartbeat_at=100.0), limits), now)
         assert rank.next_deadline() == wake_at
 
 
 def test_without_limits_it_never_wakes() -> None:
     """Nothing can run out."""
     rank = watch()
-    rank.handle(Looked(Snapshot(1.0, heartbeat_at=100.0), Limits()), 100.0)
+    rank.handle(PageRead(Snapshot(1.0, heartbeat_at=100.0), Timeouts()), 100.0)
 
     assert (rank.state, rank.next_deadline()) == (WATCHING, None)
 
@@ -95,21 +95,21 @@ def test_one_look_is_not_enough_for_a_verdict() -> None:
     rank.handle(BEAT, 100.0)
 
     assert rank.handle(BEAT, 110.5) == [LookAgain()]
-    assert rank.handle(Looked(Snapshot(1.0, heartbeat_at=110.4), LIMITS), 110.5) == []
+    assert rank.handle(PageRead(Snapshot(1.0, heartbeat_at=110.4), LIMITS), 110.5) == []
     assert rank.next_deadline() == 120.4
 
 
 def test_a_different_clock_on_the_second_look_needs_a_third() -> None:
     """Two readings agree only on the same clock since the same instant."""
     rank = watch()
-    limits = Limits(sections={"a": 1.0, "b": 1.0})
-    rank.handle(Looked(Snapshot(1.0), limits), 100.0)
-    a = Looked(Snapshot(1.0, sections={"a": 100.0}), limits)
-    b = Looked(Snapshot(1.0, sections={"b": 100.0}), limits)
+    limits = Timeouts(sections={"a": 1.0, "b": 1.0})
+    rank.handle(PageRead(Snapshot(1.0), limits), 100.0)
+    a = PageRead(Snapshot(1.0, sections={"a": 100.0}), limits)
+    b = PageRead(Snapshot(1.0, sections={"b": 100.0}), limits)
 
     assert rank.handle(a, 101.1) == [LookAgain()]
     assert rank.handle(b, 101.1) == [LookAgain()]
-    found = Overdue(SECTION, "b", 100.0, 1.0)
+    found = RunningClock(SECTION, "b", 100.0, 1.0)
     assert rank.handle(b, 101.1) == [TakeEvidence(found, 101.1 + EVIDENCE_S)]
 
 
@@ -121,7 +121,7 @@ def test_evidence_comes_before_the_signal() -> None:
 
     effects = rank.handle(BEAT, 110.2)
 
-    assert effects == [Conclude(OVERDUE), Send(SIGCONT, HUNG), Send(SIGKILL, HUNG)]
+    assert effects == [Conclude(OVERDUE), SendSignal(SIGCONT, HUNG), SendSignal(SIGKILL, HUNG)]
     assert rank.state == KILLED
     assert rank.handle(RankGone(), 110.3) == []
     assert (rank.state, rank.next_deadline()) == (IDLE, None)
@@ -132,7 +132,11 @@ def test_evidence_that_does_not_come_does_not_hold_up_the_kill() -> None:
     rank = hung()
 
     assert rank.handle(BEAT, 111.0) == []
-    assert rank.handle(BEAT, 111.1) == [Conclude(OVERDUE), Send(SIGCONT, HUNG), Send(SIGKILL, HUNG)]
+    assert rank.handle(BEAT, 111.1) == [
+        Conclude(OVERDUE),
+        SendSignal(SIGCONT, HUNG),
+        SendSignal(SIGKILL, HUNG),
+    ]
 
 
 def test_stop_is_polite_then_forced() -> None:
@@ -141,13 +145,13 @@ def test_stop_is_polite_then_forced() -> None:
     rank.handle(EvidenceTaken(), 110.2)
     assert rank.handle(BEAT, 110.2) == [
         Conclude(OVERDUE),
-        Send(SIGCONT, HUNG),
-        Send(SIGTERM, HUNG),
+        SendSignal(SIGCONT, HUNG),
+        SendSignal(SIGTERM, HUNG),
     ]
     assert (rank.state, rank.next_deadline()) == (SIGNALLED, 125.2)
 
     assert rank.handle(BEAT, 125.1) == []
-    assert rank.handle(BEAT, 125.2) == [Send(SIGKILL, GRACE_OVER)]
+    assert rank.handle(BEAT, 125.2) == [SendSignal(SIGKILL, GRACE_OVER)]
     assert rank.handle(BEAT, 126.0) == []
 
 
@@ -163,7 +167,9 @@ def test_a_rank_that_outlives_sigkill_is_reported_once() -> None:
 
 
 @pytest.mark.parametrize("event", [RankGone(), DISARMED], ids=["died", "disarmed"])
-def test_a_verdict_is_dropped_where_there_is_nothing_left_to_kill(event: RankGone | Looked) -> None:
+def test_a_verdict_is_dropped_where_there_is_nothing_left_to_kill(
+    event: RankGone | PageRead,
+) -> None:
     """A rank that died or left while evidence was taken gets no signal."""
     rank = hung()
 
@@ -179,7 +185,7 @@ def test_a_rank_that_was_armed_anew_in_its_grace_is_not_killed() -> None:
     rank = hung(SIGTERM)
     rank.handle(EvidenceTaken(), 110.2)
     rank.handle(BEAT, 110.2)
-    again = Looked(Snapshot(armed_at=115.0, heartbeat_at=115.0), LIMITS)
+    again = PageRead(Snapshot(armed_at=115.0, heartbeat_at=115.0), LIMITS)
 
     (abandoned,) = rank.handle(again, 116.0)
 
@@ -192,9 +198,9 @@ def test_a_heartbeat_during_the_verdict_does_not_undo_it() -> None:
     """One verdict per watch: what was reported is carried out."""
     rank = hung()
     rank.handle(EvidenceTaken(), 110.5)
-    late_beat = Looked(Snapshot(armed_at=1.0, heartbeat_at=110.4), LIMITS)
+    late_beat = PageRead(Snapshot(armed_at=1.0, heartbeat_at=110.4), LIMITS)
 
-    assert Send(SIGKILL, HUNG) in rank.handle(late_beat, 110.5)
+    assert SendSignal(SIGKILL, HUNG) in rank.handle(late_beat, 110.5)
 
 
 def test_a_monitor_that_was_late_gives_the_delay_back() -> None:
@@ -219,23 +225,23 @@ def test_a_little_late_is_not_late() -> None:
 def test_a_learned_limit_trips_once_at_one_value() -> None:
     """The next watch with the same learned limit gets a longer one; configured ones stay."""
     rank = watch()
-    limits = Limits(subsequent=10.0, sections={"s": 90.0}, learned=[(HEARTBEAT, None)])
-    beat = Looked(Snapshot(1.0, heartbeat_at=100.0), limits)
+    limits = Timeouts(subsequent=10.0, sections={"s": 90.0}, learned=[(HEARTBEAT, None)])
+    beat = PageRead(Snapshot(1.0, heartbeat_at=100.0), limits)
     rank.handle(beat, 100.0)
     rank.handle(beat, 110.1)
     rank.handle(beat, 110.1)
     rank.handle(RankGone(), 111.0)
 
-    rank.handle(Looked(Snapshot(200.0, heartbeat_at=200.0), limits), 200.0)
+    rank.handle(PageRead(Snapshot(200.0, heartbeat_at=200.0), limits), 200.0)
     raised = raise_learned(limits, rank.tripped)
 
     assert raised.subsequent == 20.0
     assert raised.sections == {"s": 90.0}
-    assert rank.handle(Looked(Snapshot(200.0, heartbeat_at=200.0), limits), 215.0) == []
+    assert rank.handle(PageRead(Snapshot(200.0, heartbeat_at=200.0), limits), 215.0) == []
 
 
-def left(at: float) -> Looked:
-    return Looked(Snapshot(at, left_at=at), LIMITS)
+def left(at: float) -> PageRead:
+    return PageRead(Snapshot(at, left_at=at), LIMITS)
 
 
 def test_a_rank_that_has_left_must_end() -> None:
@@ -246,14 +252,14 @@ def test_a_rank_that_has_left_must_end() -> None:
     assert rank.handle(left(105.0), 105.0) == []
     assert (rank.state, rank.next_deadline()) == (WATCHING, 165.0)
     assert rank.handle(left(105.0), 165.1) == [LookAgain()]
-    found = Overdue(EXIT, None, 105.0, 60.0)
+    found = RunningClock(EXIT, None, 105.0, 60.0)
     assert rank.handle(left(105.0), 165.1) == [TakeEvidence(found, 165.1 + EVIDENCE_S)]
 
 
 def test_a_rank_that_comes_back_need_not_end() -> None:
     """It initialised again, as a restart in place does, even when it was found late."""
     rank = Watch(SIGKILL, 15.0, TrippedLimits(), exit_s=60.0)
-    again = Looked(Snapshot(armed_at=160.0, heartbeat_at=164.0), LIMITS)
+    again = PageRead(Snapshot(armed_at=160.0, heartbeat_at=164.0), LIMITS)
     rank.handle(left(100.0), 100.0)
     assert rank.handle(again, 165.0) == []
     assert rank.next_deadline() == 174.0
@@ -292,7 +298,7 @@ class WatchMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 100.0
-        self.limits = Limits(initial=8.0, subsequent=5.0, sections={"a": 3.0})
+        self.limits = Timeouts(initial=8.0, subsequent=5.0, sections={"a": 3.0})
         self.watch = Watch(SIGTERM, grace_s=4.0, tripped=TrippedLimits(), exit_s=6.0)
         self.snapshot: Snapshot | None = None
         self.log: list[object] = []  # effects of the current watch
@@ -300,7 +306,7 @@ class WatchMachine(RuleBasedStateMachine):
 
     def feed(self) -> None:
         for _ in range(3):
-            effects = self.watch.handle(Looked(self.snapshot, self.limits), self.now)
+            effects = self.watch.handle(PageRead(self.snapshot, self.limits), self.now)
             self.log += effects
             if LookAgain() not in effects:
                 return
@@ -375,7 +381,7 @@ class WatchMachine(RuleBasedStateMachine):
     def evidence_before_signals_and_each_step_once(self) -> None:
         """K-2."""
         steps = [type(e) for e in self.log if not isinstance(e, LookAgain)]
-        order = [TakeEvidence, Conclude, Send, Send, Send, ReportStuck]
+        order = [TakeEvidence, Conclude, SendSignal, SendSignal, SendSignal, ReportStuck]
         if Abandon in steps:
             steps = steps[: steps.index(Abandon)]
         assert steps == order[: len(steps)]
@@ -389,7 +395,7 @@ class WatchMachine(RuleBasedStateMachine):
         verdicts = [e for e in self.log if isinstance(e, TakeEvidence)]
         assert all(v.until - EVIDENCE_S > v.overdue.deadline for v in verdicts)
         if self.watch.state == WATCHING and not self.excused:
-            limits = Limits(exit=6.0) if self.snapshot.left_at is not None else self.limits
+            limits = Timeouts(exit=6.0) if self.snapshot.left_at is not None else self.limits
             late = overdue(self.snapshot, limits, self.now)
             # What the rank did at this very instant is seen at the next wake-up.
             wake_at = self.watch.next_deadline()
@@ -413,7 +419,7 @@ def test_a_signal_without_a_grace_is_followed_by_nothing() -> None:
     rank.handle(BEAT, 110.1)
     rank.handle(BEAT, 110.1)
     rank.handle(EvidenceTaken(), 110.2)
-    sent = [Conclude(OVERDUE), Send(SIGCONT, HUNG), Send(SIGTERM, HUNG)]
+    sent = [Conclude(OVERDUE), SendSignal(SIGCONT, HUNG), SendSignal(SIGTERM, HUNG)]
     assert rank.handle(BEAT, 110.2) == sent
     for now in (125.3, 1e6):
         assert rank.handle(BEAT, now) == []
@@ -423,13 +429,13 @@ def test_a_signal_without_a_grace_is_followed_by_nothing() -> None:
 def test_of_a_rank_that_was_asked_to_end_only_new_sections_count() -> None:
     """It may be saving its work; a verdict that was begun before is carried out."""
     rank = watch()
-    limits = Limits(subsequent=10.0, out_of_section=10.0, sections={"step": 3.0, "save": 300.0})
+    limits = Timeouts(subsequent=10.0, out_of_section=10.0, sections={"step": 3.0, "save": 300.0})
     before = Snapshot(1.0, heartbeat_at=100.0, sections={"step": 100.0})
-    rank.handle(Looked(before, limits), 100.0)
+    rank.handle(PageRead(before, limits), 100.0)
     rank.stopping_at = 101.0
     for now in (103.5, 106.0, 109.0, 112.0):
-        assert rank.handle(Looked(before, limits), now) == []
-    saves = Looked(Snapshot(1.0, 100.0, sections={"step": 100.0, "save": 112.0}), limits)
+        assert rank.handle(PageRead(before, limits), now) == []
+    saves = PageRead(Snapshot(1.0, 100.0, sections={"step": 100.0, "save": 112.0}), limits)
     while now < 412.0:
         assert rank.handle(saves, now) == []
         now = rank.next_deadline() or 0.0
@@ -440,7 +446,7 @@ def test_of_a_rank_that_was_asked_to_end_only_new_sections_count() -> None:
     condemned = hung()
     condemned.stopping_at = 105.0
     condemned.handle(EvidenceTaken(), 110.2)
-    assert Send(SIGKILL, HUNG) in condemned.handle(BEAT, 110.2)
+    assert SendSignal(SIGKILL, HUNG) in condemned.handle(BEAT, 110.2)
 
 
 def test_a_hung_rank_that_had_no_processor_has_its_grace_nevertheless() -> None:
@@ -448,7 +454,7 @@ def test_a_hung_rank_that_had_no_processor_has_its_grace_nevertheless() -> None:
     rank = hung(SIGTERM)
     rank.handle(EvidenceTaken(), 110.2)
     rank.handle(BEAT, 110.2)
-    late = Looked(BEAT.snapshot, LIMITS, waited_s=9.0)
+    late = PageRead(BEAT.snapshot, LIMITS, waited_s=9.0)
     assert rank.handle(late, 125.2) == []
     assert rank.next_deadline() == pytest.approx(134.2)
-    assert rank.handle(late, 134.2) == [Send(SIGKILL, GRACE_OVER)]
+    assert rank.handle(late, 134.2) == [SendSignal(SIGKILL, GRACE_OVER)]

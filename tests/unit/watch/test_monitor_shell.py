@@ -15,14 +15,15 @@ import pytest
 
 from holdfast.base.processes import proc
 from holdfast.base.pure.kill_ladder import EVIDENCE_S
+from holdfast.evidence import collector
 from holdfast.fault_tolerance.config import FaultToleranceConfig
 from holdfast.net import endpoint
 from holdfast.page import page
 from holdfast.page.pure import page as layout
-from holdfast.watch.monitor import incident_case, rank_look
+from holdfast.watch.monitor import hang_response
 from holdfast.watch.monitor.monitor_main import Monitor
-from holdfast.watch.monitor.visitors import Seat
-from holdfast.watch.pure.monitor_messages import Configure, Cycle, LookNow
+from holdfast.watch.monitor.rank_sessions import RankSession
+from holdfast.watch.pure.monitor_messages import CollectEvidence, ConfigureMonitor, Cycle
 from holdfast.watch.pure.rank_messages import CountCollectives, Hello
 
 BOUND_S = 30.0
@@ -40,7 +41,7 @@ def watched(tmp_path: Path) -> Iterator[tuple[Monitor, subprocess.Popen[bytes]]]
         path = f"{tmp_path}/c0_r0.page"
         page.create_page(path, 0)
         shell._configure(
-            Configure(
+            ConfigureMonitor(
                 FaultToleranceConfig(initial_rank_heartbeat_timeout=1.0).to_wire(),
                 local_rank=0,
                 marker=None,
@@ -54,11 +55,11 @@ def watched(tmp_path: Path) -> Iterator[tuple[Monitor, subprocess.Popen[bytes]]]
         words[layout.LIMIT_HEARTBEAT] = words[layout.LIMIT_OUTSIDE] = float("inf")
         words[layout.LIMITS_VERSION] = 2.0
         words[layout.ARMED_AT] = time.monotonic() - 2.0
-        shell._visitors.take(Seat(3, proc.Process(rank.pid), None))
+        shell._sessions.take(RankSession(3, proc.Process(rank.pid), None))
         shell._arm()
         yield shell, rank
         rank.kill()
-        shell._visitors.vacate("died")
+        shell._sessions.release("died")
         for end in (launcher, control):
             end.close()
 
@@ -81,7 +82,7 @@ def test_a_hung_rank_is_ended_even_if_nothing_can_be_done_about_its_evidence(
     def fail(*_: Any, **__: Any) -> None:
         raise UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed")
 
-    monkeypatch.setattr(incident_case.Case, name, fail)
+    monkeypatch.setattr(hang_response.HangResponse, name, fail)
     monkeypatch.setattr(shell._reports, "log", lambda level, text: said.append(f"{level}: {text}"))
 
     in_the_end(shell)
@@ -98,11 +99,11 @@ def test_a_look_that_cannot_be_had_ends_no_monitor(
     shell, rank = watched
     said: list[str] = []
     monkeypatch.setattr(shell._reports, "log", lambda level, text: said.append(text))
-    monkeypatch.setattr(rank_look.RankLook, name, fail)
+    monkeypatch.setattr(collector.RankCollector, name, fail)
 
-    shell._look_now(LookNow(1, 0, 3, rank.pid, 0.5))
+    shell._look_now(CollectEvidence(1, 0, 3, rank.pid, 0.5))
     shell._step_evidence(time.monotonic() + 1.0)
-    shell._visitors.vacate("died")
+    shell._sessions.release("died")
 
     assert all("the evidence of a rank is incomplete: RuntimeError" in text for text in said)
     assert said
@@ -118,17 +119,17 @@ def test_each_process_in_the_seat_is_asked_for_its_collectives(
 ) -> None:
     """The one before may have ended before it answered."""
     shell, _ = watched
-    seat = shell._visitors.seat
+    session = shell._sessions.session
     asked: list[Any] = []
-    assert seat is not None
+    assert session is not None
     helper: Any = SimpleNamespace(send=asked.append)
-    visitor: Any = SimpleNamespace(send=lambda _: None, hello=Hello(3, 1))
-    seat.helper = helper
+    caller: Any = SimpleNamespace(send=lambda _: None, hello=Hello(3, 1))
+    session.helper = helper
 
     for is_new in (False, False, True):
         if is_new:
-            shell.greet(visitor, seat, is_new=True)
+            shell.accept(caller, session, is_new=True)
         shell._look_at_state(time.monotonic(), asks=True)
-    seat.helper = None
+    session.helper = None
 
     assert asked == [CountCollectives()] * 2

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.node.pure.rank_life import AwaitReport, MonitorSaid, RankLives
+from holdfast.evidence.pure.evidence import Verdict
+from holdfast.node.pure.rank_life import MonitorSaid, RankLives, ToMonitors
 from holdfast.page.pure import clocks
-from holdfast.page.pure.clocks import Limits, Snapshot
+from holdfast.page.pure.clocks import Snapshot, Timeouts
 from holdfast.watch.pure import monitor
 from holdfast.watch.pure import monitor_messages as messages
 from holdfast.watch.pure.learned import TrippedLimits
-from holdfast.watch.pure.steps import WARM_UP, Progress
+from holdfast.watch.pure.steps import WARM_UP, StepProgress
 
 ARMED = 100.0
 
@@ -25,7 +26,7 @@ class Rank:
     def __init__(self, floor_s: float, configured_s: float | None = None) -> None:
         self.tripped = TrippedLimits()
         self.watch = monitor.Watch(9, 5.0, self.tripped, step_floor_s=floor_s)
-        self.limits = Limits(subsequent=configured_s)
+        self.limits = Timeouts(subsequent=configured_s)
         self.found: list[float] = []  # limits that ran out
         self.pauses: list[float] = []  # the same, of what is only said in the log
         self.is_hang = False
@@ -40,8 +41,8 @@ class Rank:
         self.is_ended = False
         self.look()
 
-    def shown(self) -> monitor.Looked:
-        return monitor.Looked(
+    def shown(self) -> monitor.PageRead:
+        return monitor.PageRead(
             Snapshot(
                 self.armed_at,
                 heartbeat_at=self.step_at,
@@ -65,7 +66,7 @@ class Rank:
                 is_hang = self.is_hang and found is self.found
                 self.watch.handle(monitor.EvidenceTaken(is_hang), self.now)
                 effects += self.watch.handle(self.shown(), self.now)
-            elif isinstance(effect, monitor.Send):
+            elif isinstance(effect, monitor.SendSignal):
                 self.is_ended = True
 
     def passes(self, seconds: float) -> None:
@@ -179,7 +180,7 @@ def test_a_pause_is_looked_at_less_and_less_often(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize(("again_s", "looks"), [(0.0, [600, 1200]), (65.0, [600, 665])])
 def test_another_look_follows_when_it_may_tell_more(again_s: float, looks: list[float]) -> None:
-    progress = Progress(600.0)
+    progress = StepProgress(600.0)
     progress.looked(Snapshot(ARMED, heartbeat_at=ARMED, steps=30.0))
     assert progress.limit_s(2700.0) == 60.0
     progress.judged(ARMED + 60.0, 0.0, is_pause=True)
@@ -194,8 +195,8 @@ def test_what_another_ranks_look_has_shown_is_not_looked_for_again() -> None:
     """Ranks learn of their collectives up to a minute apart."""
     one, look = watch(), stepped(50, 200.0)
     one.handle(look, 200.0)
-    one.handle(monitor.StallJudged(is_pause=True), 206.0)
-    one.handle(monitor.StallJudged(), 255.0)
+    one.handle(Verdict(is_pause=True), 206.0)
+    one.handle(Verdict(is_stall=True), 255.0)
     go_on(one, look, 309.0)
     assert without_looks(one.handle(look, 310.1)) == [monitor.LookAgain()]
 
@@ -229,7 +230,7 @@ def test_a_rank_without_steps_has_warmed_up_after_some_looks_that_saw_collective
 def test_a_rank_is_asked_once_a_second_at_most_and_not_while_it_makes_steps(
     floor_s, step_s
 ) -> None:
-    progress = Progress(floor_s)
+    progress = StepProgress(floor_s)
     progress.looked(Snapshot(ARMED, heartbeat_at=ARMED, steps=1.0))
     asked = [
         now
@@ -237,7 +238,7 @@ def test_a_rank_is_asked_once_a_second_at_most_and_not_while_it_makes_steps(
         if progress.is_look_due(now) and progress.is_question_due(now)
     ]
     assert all(after - before >= 0.999 for before, after in pairwise(asked))
-    rank = Progress(60.0)
+    rank = StepProgress(60.0)
     for step in range(50):
         at = ARMED + step * min(step_s, 5.0)
         rank.looked(Snapshot(ARMED, heartbeat_at=at, steps=step + 1.0))
@@ -245,7 +246,7 @@ def test_a_rank_is_asked_once_a_second_at_most_and_not_while_it_makes_steps(
 
 
 # ------------------------------------------------------------------ the watch of such a rank
-LIMITS = Limits(subsequent=2700.0)
+LIMITS = Timeouts(subsequent=2700.0)
 SIGKILL = 9
 
 
@@ -253,21 +254,21 @@ def watch() -> monitor.Watch:
     return monitor.Watch(SIGKILL, 5.0, TrippedLimits(), step_floor_s=60.0)
 
 
-def stepped(steps: int, at: float, longest_s: float = 0.2) -> monitor.Looked:
-    return monitor.Looked(
+def stepped(steps: int, at: float, longest_s: float = 0.2) -> monitor.PageRead:
+    return monitor.PageRead(
         Snapshot(ARMED, heartbeat_at=at, steps=float(steps), longest_step_s=longest_s), LIMITS
     )
 
 
-def found_late(one: monitor.Watch, look: monitor.Looked, now: float) -> list[monitor.Effect]:
+def found_late(one: monitor.Watch, look: monitor.PageRead, now: float) -> list[monitor.Effect]:
     """Look whenever the watch wants to, then twice, as the page has no lock."""
-    one.handle(monitor.StallJudged(is_pause=True), now - 59.0)
+    one.handle(Verdict(is_pause=True), now - 59.0)
     go_on(one, look, now)
     assert without_looks(one.handle(look, now)) == [monitor.LookAgain()]
     return without_looks(one.handle(look, now))
 
 
-def go_on(one: monitor.Watch, look: monitor.Looked, now: float) -> None:
+def go_on(one: monitor.Watch, look: monitor.PageRead, now: float) -> None:
     while (due := one.next_deadline()) is not None and due < now - 0.2:
         assert without_looks(one.handle(look, due)) == []
 
@@ -286,7 +287,11 @@ def test_a_rank_without_steps_is_ended_if_the_verdict_says_so_and_else_goes_on(i
     one.handle(monitor.EvidenceTaken(is_hang), 260.2)
     effects = without_looks(one.handle(look, 260.2))
     if is_hang:
-        assert [type(each) for each in effects] == [monitor.Conclude, monitor.Send, monitor.Send]
+        assert [type(each) for each in effects] == [
+            monitor.Conclude,
+            monitor.SendSignal,
+            monitor.SendSignal,
+        ]
         return
     written, abandoned, again = effects
     assert type(written) is monitor.Conclude  # of a stall there is evidence of all ranks
@@ -307,7 +312,8 @@ def test_without_a_verdict_in_time_nobody_is_ended_for_missing_steps() -> None:
 
 def test_a_first_rank_with_steps_alone_does_not_oblige_the_others_to_report() -> None:
     lives = RankLives(awaits_reports=True)
-    lives.start_cycle(0, 2, 0.0)
-    armed = [messages.Armed(0, by_steps=True), messages.Armed(0)]
+    lives.start_cycle(0, range(2), 0.0)
+    armed = [messages.WatchBegan(0, by_steps=True), messages.WatchBegan(0)]
     assert lives.handle(MonitorSaid(0, armed[0]), 1.0) == []
-    assert AwaitReport(1, 1.0) in lives.handle(MonitorSaid(0, armed[1]), 1.0)
+    awaited = ToMonitors({1: messages.Await(0, 1, 0, 1.0)})
+    assert awaited in lives.handle(MonitorSaid(0, armed[1]), 1.0)

@@ -1,8 +1,8 @@
 """Values and the classes of ``data`` as JSON, and back. Bytes from outside never execute (S-1).
 
-What JSON knows stays as it is. The rest is ``{"!": kind, "value": ...}``: tuples, sets, mappings
-whose keys are no texts, members of our enumerations, and our dataclasses by the names of their
-fields. A kind that is not in the tables below is refused, on both sides.
+Values that JSON knows stay as they are. Others are ``{"!": kind, "value": ...}``: tuples, sets,
+mappings whose keys are no texts, members of enumerations of ``data``, and its dataclasses by the
+names of their fields. A kind that is not in the tables below is refused, on both sides.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ENUMS: dict[str, type[enum.Enum]] = {
 
 
 def to_plain(value: Any) -> Any:
-    """What JSON can carry, for ``value``.
+    """``value`` in a form that JSON can carry.
 
     Raises:
         TypeError: ``value`` holds an object that is not sent.

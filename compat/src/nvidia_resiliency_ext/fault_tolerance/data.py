@@ -44,7 +44,7 @@ __all__ = [
 
 
 class SectionAction(Enum):
-    """What happens to a section."""
+    """An action on a section."""
 
     OPEN = 1
     CLOSE = 2

@@ -1,6 +1,6 @@
 """Nested dicts and lists, as checkpoints are made of.
 
-A leaf is what is neither a dict nor a list: a tuple is one. A path is the tuple of keys and indices
+All but dicts and lists are leaves, also tuples. A path is the tuple of keys and indices
 that lead to a place.
 """
 

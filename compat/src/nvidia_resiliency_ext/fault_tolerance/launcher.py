@@ -71,7 +71,7 @@ def parse_min_max_nnodes(nnodes: str) -> tuple[int, int]:
 
 
 def config_from_args(args: Any) -> tuple[LaunchConfig, Callable[..., Any] | str, list[str]]:
-    """What a command line asks for: the job, and the command of a rank with its arguments.
+    """The job of a command line, and the command of a rank with its arguments.
 
     Args:
         args: As :func:`parse_args`, or the parser of :func:`get_args_parser`, returned them.
@@ -140,13 +140,13 @@ def launch_agent(
     """Run a job to its end: ``elastic_launch(config, entrypoint)(*args)``.
 
     Args:
-        config: What the job looks like.
+        config: Of the job.
         entrypoint: A function, the path of a Python script, or a program.
         args: Its arguments.
         health_check_server: torch's; has no effect.
 
     Returns:
-        By global rank, what the function returned; ``None`` for ranks of scripts and programs.
+        The function's results by global rank; ``None`` for ranks of scripts and programs.
 
     Raises:
         Exception: Those of ``elastic_launch``; ``TypeError`` where there is no entry point.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.job.pure.restarts import Progress
+from holdfast.job.pure.restarts import RestartProgress
 from holdfast.node.records.iteration_file import IterationFile
 from nvidia_resiliency_ext._former import ignore
 
@@ -16,7 +16,7 @@ class ProgressTracker:
 
     Args:
         min_progress_iterations: A cycle with fewer new iterations has made no progress.
-        max_no_progress_cycles: Restarting makes no sense after so many of them in a row; 0 or
+        max_no_progress_cycles: Restarting does not help after so many in a row; 0 or
             less: never given up.
         checkpoint_iteration_file: Holds one whole number. ``None``: the iteration is what
             :meth:`update_iteration` was given last.
@@ -34,7 +34,7 @@ class ProgressTracker:
         self.max_no_progress_cycles = max_no_progress_cycles
         self.checkpoint_iteration_file = checkpoint_iteration_file
         self._file = IterationFile(checkpoint_iteration_file) if checkpoint_iteration_file else None
-        self._progress = Progress(min_progress_iterations, max_no_progress_cycles)
+        self._progress = RestartProgress(min_progress_iterations, max_no_progress_cycles)
         self._given: int | None = None
         self._futile: str | None = None
         self.cycle_start()
@@ -73,7 +73,7 @@ class ProgressTracker:
         return self.no_progress_count == 0
 
     def should_terminate_early(self) -> bool:
-        """Too many cycles in a row made no progress: another restart makes no sense."""
+        """Too many cycles in a row made no progress: another restart would not help."""
         return self._futile is not None
 
 

@@ -61,7 +61,7 @@ class RankMonitorServer(_RankMonitorServer):
         ``ft_launcher``'s monitors keep holdfast's default of that.
 
         Args:
-            cfg: Its configuration; also what the rank receives when it connects.
+            cfg: Its configuration; the rank gets it, too, when it connects.
             ipc_socket_path: Unix socket for the rank (``FT_RANK_MONITOR_IPC_SOCKET``).
             is_restarter_logger: Write lines about layered restarts to stdout.
             mp_ctx: Without effect: monitors are never forked.

@@ -95,7 +95,7 @@ class TimeoutsCalc(_TimeoutsCalc):
 
         Args:
             section: Its name; without effect for ``CLOSE_ALL``.
-            action: What happens to it.
+            action: On the section.
             event_time: As of :meth:`update_on_heartbeat`.
 
         Raises:

@@ -67,7 +67,7 @@ def wait_for_mp_events(events: Iterable[Event], timeout: float = 60.0) -> None:
     """Wait until all ``multiprocessing`` events are set.
 
     Args:
-        events: What to wait for.
+        events: To wait for.
         timeout: Seconds, for all of them together.
 
     Raises:

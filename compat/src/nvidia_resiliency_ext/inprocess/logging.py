@@ -1,6 +1,6 @@
 """Where messages of in-process restart go.
 
-holdfast's loggers follow what a program configures for ``nvidia_resiliency_ext`` and ``nvrx``
+holdfast's loggers follow a program's configuration of ``nvidia_resiliency_ext`` and ``nvrx``
 (``holdfast.base.rank_log``); no handler is ever added to them. For programs that add one for the
 duration of a call there is :func:`attach_handlers`.
 """
@@ -17,7 +17,7 @@ _PACKAGE = "nvidia_resiliency_ext.inprocess"
 
 
 def get_logger(name: str = _PACKAGE) -> logging.Logger:
-    """The logger of this name; what is configured for it counts for holdfast's, too."""
+    """The logger of this name; its configuration counts for holdfast's, too."""
     return logging.getLogger(name)
 
 

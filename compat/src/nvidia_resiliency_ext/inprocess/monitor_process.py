@@ -1,7 +1,7 @@
 """A process beside a rank that outlives it: says in the store that it hangs, or is gone.
 
 holdfast's Wrapper has one such process per node (``holdfast.inplace.guard_main``) and needs no
-store for it. What is here serves programs that use the parts by themselves, one rank at a time.
+store for it. This class serves programs that use the parts by themselves, one rank at a time.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def terminate_process(pid: int, termination_grace_time: dt.timedelta = dt.timede
 class MonitorProcess:
     """Forked off by a rank, into a session of its own; make it before the rank has threads.
 
-    It sends heartbeats for the rank, watches those of the next one, and writes into the store what
-    happens to the rank: ``SOFT_TIMEOUT`` once per iteration, ``HARD_TIMEOUT`` after which it ends
-    the rank, ``TERMINATED`` when the rank's process is gone. Whoever is gone arrives at the
-    iteration barrier. It ends with :meth:`shutdown`, or once the rank is gone.
+    It sends heartbeats for the rank, watches those of the next one, and records in the store the
+    end of the rank: ``SOFT_TIMEOUT`` once per iteration, ``HARD_TIMEOUT`` after which it ends
+    the rank, ``TERMINATED`` when the rank's process is gone. A rank that is gone arrives at
+    the iteration barrier. It ends with :meth:`shutdown`, or once the rank is gone.
 
     Args:
         rank: Of this process.
@@ -133,18 +133,18 @@ class MonitorProcess:
         Raises:
             RuntimeError: It could not make its store.
         """
-        ours, theirs = socket.socketpair()
+        parent, monitor = socket.socketpair()
         child = os.fork()
         if child == 0:
-            ours.close()
-            self._become_monitor(theirs)
-        theirs.close()
+            parent.close()
+            self._become_monitor(monitor)
+        monitor.close()
         os.waitpid(child, 0)
-        said = ours.recv(1 << 12).decode(errors="replace")
+        said = parent.recv(1 << 12).decode(errors="replace")
         if not said.isdigit():
-            ours.close()
+            parent.close()
             raise RuntimeError(f"the monitor process of rank {self.rank} did not start: {said}")
-        self.pid, self._control = int(said), ours
+        self.pid, self._control = int(said), parent
 
     def reset(self) -> None:
         """An iteration begins: progress is made now, and no ``ping()`` was called yet."""
@@ -209,7 +209,7 @@ class MonitorProcess:
 
     def _watch(self, store: Any, control: socket.socket, target: int) -> None:
         period_s = min(self.interval, self.heartbeat_interval).total_seconds()
-        told_soft = False
+        has_recorded_soft = False
         buffer = b""
         poll = select.poll()
         poll.register(control, select.POLLIN)
@@ -221,7 +221,7 @@ class MonitorProcess:
                 return
             if control.fileno() in ready:
                 data = control.recv(1 << 16)
-                if not data:  # closed without a word: the rank is about to end, or has lost it
+                if not data:  # closed: the rank is about to end, or has lost it
                     poll.unregister(control)
                 buffer += data
                 *lines, buffer = buffer.split(b"\n")
@@ -232,9 +232,9 @@ class MonitorProcess:
             store.send_heartbeat(self.rank)
             idle_s = self._idle_s()
             is_soft = idle_s > self.soft_timeout.total_seconds()
-            if is_soft and not told_soft:
+            if is_soft and not has_recorded_soft:
                 store.record_interrupted([self._record("SOFT_TIMEOUT")])
-            told_soft = is_soft
+            has_recorded_soft = is_soft
             if idle_s > self.hard_timeout.total_seconds():  # of a monitor that was late, at once
                 self._is_gone(store, "HARD_TIMEOUT")
                 terminate_process(self.target_pid, self.termination_grace_time)

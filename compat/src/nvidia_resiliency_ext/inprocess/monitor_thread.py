@@ -1,6 +1,6 @@
 """A thread that interrupts the main thread when an iteration is over for all ranks.
 
-holdfast's Wrapper does this in ``holdfast.inplace.session``, with a signal. What is here works
+holdfast's Wrapper does this in ``holdfast.inplace.session``, with a signal. This thread works
 with an asynchronous exception and a store, for programs that use the parts by themselves.
 """
 
@@ -79,7 +79,7 @@ def reraise_if_unraisable(exc_type: type[BaseException]) -> Iterator[None]:
 
 
 def _raise_outside(tid: int, exc_type: type[BaseException], code: CodeType) -> None:
-    """Once the thread has left ``code``: what is raised in a hook is lost for good."""
+    """Once the thread has left ``code``: an exception raised in a hook is lost for good."""
     while _is_inside(sys._current_frames().get(tid), code):  # noqa: SLF001 - the documented way
         threading.Event().wait(_MILLISECOND)
     async_raise(tid, exc_type)
@@ -106,7 +106,7 @@ class MonitorThread(threading.Thread):
         abort: Called with ``state``; ``None``: nothing is aborted.
         atomic_lock: Held by the program where it must not be interrupted; ``None``: nowhere.
         interval: How long one wait for the store takes, and the pause between two exceptions.
-        last_call_wait: How long other ranks may still record what happened to them.
+        last_call_wait: How long other ranks may still record their ends.
         main_tid: Of the thread to interrupt; ``None``: the main thread.
 
     Attributes:
@@ -138,7 +138,7 @@ class MonitorThread(threading.Thread):
         self.message = ""
 
     def run(self) -> None:
-        """What the thread does; see the class."""
+        """The body of the thread; see the class."""
         if not self._await_interruption():
             return
         if self.should_stop.wait(self.last_call_wait.total_seconds()):

@@ -57,7 +57,7 @@ class NestedRestarterLogger:
 
 
 restarter_logger = NestedRestarterLogger()
-"""What a :class:`NestedRestarterCallback` prints with where it is given no other."""
+"""The default printer of a :class:`NestedRestarterCallback`."""
 
 
 class NestedRestarterCallback:

@@ -20,8 +20,8 @@ def substitute_param_value(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments to call ``fn`` with, where each parameter of a type in ``subs`` has its value.
 
-    A parameter has a type where its annotation is that type, or an Optional or Union with it. What
-    was passed for it, or its default, is replaced. Other defaults are filled in.
+    A parameter has a type where its annotation is that type, or an Optional or Union with it. Its
+    argument or default is replaced. Other defaults are filled in.
 
     Args:
         fn: Not called.

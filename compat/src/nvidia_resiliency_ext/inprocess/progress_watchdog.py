@@ -78,7 +78,7 @@ class ProgressWatchdog(threading.Thread):
         self._runs.set()
 
     def run(self) -> None:
-        """What the thread does; see the class."""
+        """The body of the thread; see the class."""
         while not self.should_stop.wait(self.interval.total_seconds()):
             with self._turn:
                 if self._runs.is_set():

@@ -65,7 +65,7 @@ class SiblingMonitor(threading.Thread):
         return self.rank
 
     def run(self) -> None:
-        """What the thread does; see the class."""
+        """The body of the thread; see the class."""
         self._began = monotonic()
         while not self.should_stop.wait(self.interval.total_seconds()):
             try:

@@ -1,7 +1,6 @@
 """Small parts of a restart in place, for programs that put one together themselves.
 
-The Wrapper needs none of them: its main thread waits for its guard, and says itself what a function
-raised.
+The Wrapper needs none of them: its main thread waits for its guard, and logs exceptions itself.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def spare_fn(
     progress_watchdog: Any = None,
     interval: dt.timedelta = dt.timedelta(seconds=1),
 ) -> None:
-    """What a rank does that stands by: it waits until any rank has completed the iteration.
+    """The work of a reserve rank: it waits until any rank has completed the iteration.
 
     Args:
         store: Of the iteration, with :class:`~holdfast.inprocess.store.StoreMixin`.

@@ -1,4 +1,4 @@
-"""What the callbacks share, under the names that programs import."""
+"""Parts that the callbacks share, under the names that programs import."""
 
 from holdfast.integrations.lightning import is_module_available
 from holdfast.integrations.simulated_fault import SimulatedFaultParams

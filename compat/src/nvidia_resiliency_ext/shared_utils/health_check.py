@@ -1,7 +1,7 @@
 """Is this host fit to run a rank? Each check is an object that is called, and returns a bool.
 
-What cannot be determined (no driver, no card, no service) is healthy. The checks look through
-``holdfast.health``; what they found wrong is logged, and kept in ``failure``.
+Where it cannot be determined (no driver, no card, no service), the host is healthy. The checks use
+``holdfast.health``; a failure is logged, and kept in ``failure``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class HealthCheck(abc.ABC):
         on_failure: Called by :meth:`async_check` when the check fails.
 
     Attributes:
-        failure: What the last look found wrong; ``None``: nothing.
+        failure: Of the last check; ``None``: there was none.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class HealthCheck(abc.ABC):
 
     @abc.abstractmethod
     def _look(self) -> str | None:
-        """What is wrong; ``None``: nothing."""
+        """The failure; ``None``: there is none."""
 
 
 class _DeviceCheck(HealthCheck):
@@ -154,7 +154,7 @@ class NicHealthCheck(_DeviceCheck):
 
 
 class NodeHealthCheck(HealthCheck):
-    """What the node's own health service says (gRPC over a Unix socket).
+    """The answer of the node's own health service (gRPC over a Unix socket).
 
     Args:
         endpoint: ``/path``, ``./path`` or ``unix://...``; another form, or ``None``: healthy.

@@ -25,7 +25,7 @@ __all__ = [
 
 
 class Fault(enum.IntEnum):
-    """What goes wrong; :class:`holdfast.testing.inject.Fault` describes each, by the same names."""
+    """Kinds of faults; :class:`holdfast.testing.inject.Fault` describes each, by the same names."""
 
     GPU_ERROR = 1
     GPU_SLEEP = 2
@@ -69,8 +69,8 @@ def dispatch_fault_injection(
         ValueError, KeyError: There is no such fault.
         RuntimeError: It needs a GPU and there is none, or a signal and none is free.
     """
-    what = Fault[fault] if isinstance(fault, str) else Fault(fault)
-    return inject.inject(inject.Fault[what.name], delay, callback)
+    kind = Fault[fault] if isinstance(fault, str) else Fault(fault)
+    return inject.inject(inject.Fault[kind.name], delay, callback)
 
 
 def inject_fault(

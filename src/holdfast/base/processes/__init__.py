@@ -1,1 +1,1 @@
-"""Processes: to start them, to know which are ours, to end them and all that they leave behind."""
+"""Processes: to start them, to know a job's own, to end them and all that they leave behind."""

@@ -1,4 +1,4 @@
-"""Start a process of our own: a bare interpreter, not a fork of this process.
+"""Start a helper process: a bare interpreter, not a fork of this process.
 
 Not a fork, because a forked process would carry torch, locks and threads of its parent. Exec to
 ready is some 15 ms; holdfast's own modules are found through ``sys.path``, nothing else of this
@@ -17,11 +17,11 @@ from holdfast.base.processes import system_calls
 
 FIRST_FD = 3
 """The first of the descriptors handed over; the others follow it."""
-NOT_FOR_US = (
+TO_JOBS = (
     *(signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM),
     *(signal.SIGUSR1, signal.SIGUSR2),
 )
-"""Somebody signals all processes of the job: its launcher decides when ours end."""
+"""Sent to all processes of a job (by Slurm, a terminal); the launcher decides when helpers end."""
 _FIRST_FREE_FD = 10
 _ROOT = os.path.realpath(__file__)
 for _ in "processes", "base", "holdfast", "src":
@@ -38,9 +38,9 @@ def start_bare(
 
     Args:
         boot: The code; ``sys.path`` already leads to holdfast.
-        handed: Descriptors it has as 3, 4, ...; they stay ours as well.
+        handed: Descriptors it has as 3, 4, ...; they stay open here as well.
         env: Its environment, whole.
-        quiet: Its output goes nowhere; otherwise where ours does. Its input is empty.
+        quiet: Its output goes nowhere; otherwise where this process's does. Its input is empty.
 
     Returns:
         Its pid; the caller reaps it.
@@ -72,7 +72,7 @@ def start_bare(
             env,
             actions,
             signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
-            NOT_FOR_US,
+            TO_JOBS,
         )
     finally:
         for copy in copies:
@@ -81,6 +81,6 @@ def start_bare(
 
 def ignore_signals() -> None:
     """To be called first in a process of :func:`start_bare` that lives as long as the job."""
-    for signum in NOT_FOR_US:
+    for signum in TO_JOBS:
         signal.signal(signum, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, NOT_FOR_US)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, TO_JOBS)

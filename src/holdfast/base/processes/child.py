@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.base.processes import rank_boot, system_calls
-from holdfast.base.processes.inheritance import give_limit_back
+from holdfast.base.processes.process_defaults import give_limit_back
 
 _DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores these, and an ignored signal stays ignored across exec."""
@@ -38,7 +38,7 @@ def spawn(command: Sequence[str], env: Mapping[str, str], descriptors: Mapping[i
     Args:
         command: Absolute path of the program, and its arguments.
         env: Its whole environment.
-        descriptors: Number in the child -> our descriptor; 0 is /dev/null unless named.
+        descriptors: Number in the child -> descriptor here; 0 is /dev/null unless named.
 
     Raises:
         OSError: The program cannot be started.
@@ -46,14 +46,14 @@ def spawn(command: Sequence[str], env: Mapping[str, str], descriptors: Mapping[i
     actions: list[tuple[int, int, int] | tuple[int, int, str, int, int]] = []
     if 0 not in descriptors:
         actions.append((os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0))
-    actions += [(os.POSIX_SPAWN_DUP2, ours, theirs) for theirs, ours in descriptors.items()]
+    actions += [(os.POSIX_SPAWN_DUP2, here, there) for there, here in descriptors.items()]
     return system_calls.spawn_in_session(command[0], command, env, actions, _DEFAULTS)
 
 
 def death_tie() -> list[str]:
     """The command that, before a rank's own, ties the rank's life to this process.
 
-    util-linux's ``setpriv`` where it knows how (1-2 ms), else our ``rank_boot.py`` (10 ms). Asked
+    util-linux's ``setpriv`` where it knows how (1-2 ms), else ``rank_boot.py`` (10 ms). Asked
     once: old versions and busybox have a setpriv that does not know ``--pdeathsig``.
     """
     boot = [sys.executable, "-I", "-S", rank_boot.__file__, str(os.getpid())]
@@ -80,7 +80,7 @@ def spawn_rank(
     """Start a rank: ``command`` (found on PATH), which dies when this process does.
 
     A rank that is started while this process dies may miss the signal; its monitor ends it. It has
-    the limit of descriptors that it would have without us: set from here while ``tie`` runs, long
+    the limit of descriptors that it would have under a shell: set while ``tie`` runs, long
     before the rank's own program does.
     """
     pid = spawn([*tie, *command], env, descriptors)
@@ -89,12 +89,12 @@ def spawn_rank(
 
 
 def become_subreaper(*, on: bool = True) -> bool:
-    """Have orphans of our ranks handed to us instead of to init; False where it can't be had."""
+    """Have orphans below this process handed to it, not to init; False where it can't be had."""
     return rank_boot.prctl(rank_boot.PR_SET_CHILD_SUBREAPER, int(on))
 
 
 def is_subreaper() -> bool:
-    """Orphans below us are handed to us."""
+    """Orphans below this process are handed to it."""
     import ctypes  # noqa: PLC0415 - takes 7 ms, and is asked by launchers in programs alone
 
     flag = ctypes.c_int()
@@ -124,10 +124,10 @@ def end_descriptor(pid: int) -> int:
 
 
 def _wait_for_end(pid: int, writer: int) -> None:
-    with contextlib.suppress(ChildProcessError):  # somebody else has reaped it
+    with contextlib.suppress(ChildProcessError):  # reaped elsewhere in this process
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    with contextlib.suppress(OSError):  # nobody waits any more
-        os.write(writer, b"e")  # its end would not do: a fork of ours may hold it open
+    with contextlib.suppress(OSError):  # the reading end is closed
+        os.write(writer, b"e")  # closing would not do: a fork may hold it open
     os.close(writer)
 
 
@@ -135,7 +135,7 @@ def reap(pids: Iterable[int] | None = None) -> Iterator[Reaped]:
     """Children that have ended by now.
 
     Args:
-        pids: Whose end is ours to take note of; None: every child's, orphans handed to us as well.
+        pids: Children to reap; None: all of them, and orphans handed to this process.
     """
     if pids is not None:
         for pid in pids:
@@ -169,8 +169,13 @@ def is_ending(pid: int) -> bool:
     return bool(int(fields[6]) & _PF_EXITING)
 
 
+def kill(pid: int) -> bool:
+    """SIGKILL a child; see :func:`send_signal`."""
+    return send_signal(pid, rank_boot.SIGKILL)
+
+
 def send_signal(pid: int, signum: int, *, group: bool = False) -> bool:
-    """Signal a child that has not been reaped yet, or its process group; False: gone, or not ours.
+    """Signal a child that is not reaped yet, or its process group; False: gone, or not permitted.
 
     A pid that was not reaped cannot have been given to another process.
     """

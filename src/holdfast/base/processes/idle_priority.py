@@ -1,11 +1,9 @@
 """Run a process only when a processor has nothing else to do (SCHED_IDLE), for a while.
 
-Where the kernel groups processes by session (``sched_autogroup_enabled``, outside of control
-groups), SCHED_IDLE counts within a session alone: a process with a session of its own gets as much
-as any other. There, its group gets the lowest priority, too (nice 19: 1.5 % of a busy processor).
-
-Its requests to disks then have the lowest class as well, unless it has set one. Leaving SCHED_IDLE
-needs CAP_SYS_NICE or a limit (``ulimit -e``) that few systems give: ask :func:`can_return` first.
+Where the kernel groups processes by session (``sched_autogroup_enabled``), SCHED_IDLE counts within
+a session alone; there, the group gets nice 19, too (1.5 % of a busy processor). Requests to disks
+get the lowest class as well. Leaving SCHED_IDLE needs CAP_SYS_NICE or a limit (``ulimit -e``) that
+few systems give: ask :func:`can_return` first.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ _LIMIT_OF_NICE_0 = 20
 def can_return() -> bool:
     """Whether a process may leave SCHED_IDLE, as far as its own status tells.
 
-    In a container with its own users it may be refused all the same; see :func:`does_return`.
+    In a container with its own users it may be refused even so; see :func:`does_return`.
     False where this process does not have the usual policy, which its children are to have again.
     """
     if os.sched_getscheduler(0) != os.SCHED_OTHER:
@@ -100,6 +98,4 @@ def _set_nice_of_session(pid: int, nice: int) -> None:
 
 
 def _has(capability: int) -> bool:
-    with open("/proc/self/status") as file:
-        status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
-    return bool(int(status["CapEff"], 16) >> capability & 1)
+    return bool(int(proc.status("self")[b"CapEff"], 16) >> capability & 1)

@@ -1,10 +1,10 @@
-"""The name of a *job*: one life of one launcher.
+"""The name of a *job*: one run of one launcher.
 
     <pid>-<start ticks>-<pid namespace>-<time namespace>-<boot>-<random>
 
 It names the runtime folder and marks the environment of every process of its ranks, and says by
-itself whether its launcher is alive: to a process of the same boot and the same namespaces, for
-whom alone pids and ticks mean the same. All others cannot tell, and must leave the job alone.
+itself whether its launcher is alive: to a process of the same boot and namespaces, where pids and
+ticks mean the same. All other processes can't know, and must leave the job alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def new_job() -> str:
 def launcher_of(job: str) -> Identity | None:
     """Pid and start of its launcher; None: it ran elsewhere, or that can't be known."""
     fields = job.split("-")
-    # First what costs nothing: hundreds of folders of runs may begin with our prefix as well.
+    # The cheap test first: hundreds of folders of runs may begin with this prefix as well.
     if len(fields) != _FIELDS or not (fields[0].isdecimal() and fields[1].isdecimal()):
         return None
     place = _place()
@@ -49,7 +49,7 @@ def clock_of(job: str) -> str | None:
 
 
 def is_orphaned(job: str) -> bool:
-    """Its launcher ran where we do, and is dead. False if that can't be known."""
+    """Its launcher ran in the same boot and namespaces, and is dead. False: that can't be known."""
     launcher = launcher_of(job)
     return launcher is not None and not _is_alive(launcher)
 

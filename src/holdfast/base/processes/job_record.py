@@ -1,4 +1,4 @@
-"""What a launcher writes down about its processes, for those who look after them when it is dead.
+"""A launcher's record of its processes, for monitors that end them when it is dead.
 
 One small file in the runtime directory, rewritten in each cycle. The job's monitors read it when
 the launcher is gone, and the next launcher of that user does when the monitors are gone as well.
@@ -29,7 +29,7 @@ class JobRecord:
     """The launcher's side. Where the file cannot be written, only markers tell a job's processes.
 
     Attributes:
-        claim: What this launcher may say of the processes below it.
+        claim: Facts that prove which processes are this launcher's.
     """
 
     def __init__(self, folder: str, job: str) -> None:
@@ -82,31 +82,31 @@ class JobRecord:
             pass
 
 
-def read_claim(folder: str, known: Collection[Identity] = ()) -> Claim | None:
-    """What the launcher of this runtime directory has written; None where that is nothing.
+def read_claim(folder: str) -> Claim | None:
+    """The record of the launcher of this runtime directory; None: it has written none.
 
     Its ranks are known to have been alive when that was written.
     """
     try:
         with open(os.path.join(folder, FILE), "rb") as file:
             text = json.loads(file.readline())
-        return _claim(text, known)
+        return _claim(text)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def minimal_claim(job: str, launcher: Identity, known: Collection[Identity] = ()) -> Claim:
+def minimal_claim(job: str, launcher: Identity) -> Claim:
     """Where nothing is written down: for a process beside the launcher, of the same origin."""
-    return Claim(job, launcher, _own_origin(), reapers=[launcher], known=known)
+    return Claim(job, launcher, _own_origin(), reapers=[launcher])
 
 
 def ticks_now() -> int:
-    """The clock tick in which we are: no process that runs now was started in a later one."""
+    """The clock tick of now: no process that runs was started in a later one."""
     return int(clock.since_boot() * os.sysconf("SC_CLK_TCK")) + 1
 
 
 def origin_of(pid: int, marker: str) -> Origin:
-    """Where a process comes from, whose marker is known."""
+    """The origin of a process with a known marker."""
     return Origin(marker, proc.owner(pid), proc.cgroups(pid), proc.login(pid))
 
 
@@ -122,7 +122,7 @@ def _line(pid: int) -> list[int]:
     return line
 
 
-def _claim(text: Any, known: Collection[Identity]) -> Claim:
+def _claim(text: Any) -> Claim:
     cgroups = {str(name): str(path) for name, path in text["cgroups"].items()}
     return Claim(
         str(text["job"]),
@@ -131,7 +131,6 @@ def _claim(text: Any, known: Collection[Identity]) -> Claim:
         reapers=[_identity(each) for each in text["reapers"]],
         ranks={int(pid): (int(began), ended) for pid, began, ended in text["ranks"]},
         alive_at=int(text["written_at"]),
-        known=known,
     )
 
 

@@ -37,7 +37,7 @@ def make_first_victim(pid: int) -> int:
 
 
 def set_adjustment(pid: int, value: int) -> None:
-    """Write the value, and read it back: some sandboxes ignore what is written.
+    """Write the value, and read it back: some sandboxes ignore a write.
 
     Raises:
         OSError: It is not the value afterwards.

@@ -1,6 +1,6 @@
-"""End what a job has left whose launcher cannot do that: it is dead, or stopped.
+"""End the leftovers of a job that its launcher can't end: it is dead, or stopped.
 
-Kills what :mod:`holdfast.base.pure.ownership` can prove to be the job's, each through a pidfd,
+Kills processes that :mod:`holdfast.base.pure.ownership` proves to be the job's, through a pidfd,
 after a second look at the process it holds.
 """
 
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 
     from holdfast.base.pure.ownership import Claim, Facts, Identity, Origin, Verdicts
 
-_SIGKILL = 9
 _PASSES = 2
 """So many in a row have to find nothing: a process may fork between being listed and killed."""
 _FORK_S = 0.05
-"""When to look for what a process has forked between being listed and being killed."""
+"""When to look for children that a process forked between being listed and being killed."""
 
 
-class Ended:
+class OrphansKilled:
     """What came of it.
 
     Attributes:
@@ -47,17 +46,17 @@ def end_job(
     *,
     launchers: Collection[Identity] = (),
     root: str = proc.ROOT,
-) -> Ended:
+) -> OrphansKilled:
     """SIGKILL every process of a job until two looks in a row find none.
 
     Args:
-        claim: What the job knows of its processes.
+        claim: The job's facts about its processes.
         bound_s: Give up after this long: a process in state D does not die of SIGKILL.
         launchers: Living launchers of other jobs; see :func:`.judge`.
         root: Where to look processes up.
     """
     give_up_at = clock.monotonic() + bound_s
-    ended = Ended()
+    ended = OrphansKilled()
     origins: dict[Identity, Origin] = {}
     held: dict[Identity, proc.Process] = {}
     clean_passes = 0
@@ -67,7 +66,7 @@ def end_job(
             verdicts = judge(table, claim, os.getpid(), origins=origins, launchers=launchers)
             fresh = _kill(table, verdicts, held)
             # Its parent may die first, and with it the proof.
-            claim.known |= {(pid, table[pid].started) for pid in verdicts.ours}
+            claim.known |= {(pid, table[pid].started) for pid in verdicts.owned}
             ended.killed += fresh
             ended.left.update(verdicts.left)
             learn(origins, table, verdicts.unknown, root)
@@ -87,23 +86,23 @@ def end_job(
 def learn(
     origins: dict[Identity, Origin], table: dict[int, Facts], pids: Collection[int], root: str
 ) -> None:
-    """Find out where some processes come from. One that is stuck has no marker that we know of."""
+    """Find out where some processes come from. The marker of one that is stuck is not known."""
     if not pids:
         return
     # A monitor needs it once, at its end; and what needs no such look is killed by now.
-    from holdfast.base.processes import memory_read  # noqa: PLC0415
+    from holdfast.base.processes import file_read  # noqa: PLC0415
 
-    paths = {pid: memory_read.environ_path(pid, root) for pid in pids}
-    found = memory_read.read_all(list(paths.values()))
+    paths = {pid: file_read.environ_path(pid, root) for pid in pids}
+    found = file_read.read_all(list(paths.values()))
     for pid, path in paths.items():
-        marker = memory_read.marker(found.get(path))
+        marker = file_read.marker(found.get(path))
         origins[pid, table[pid].started] = origin_of(pid, marker)
 
 
 def _kill(table: dict[int, Facts], verdicts: Verdicts, held: dict[Identity, proc.Process]) -> int:
     """Send SIGKILL to those that were not held before; how many that were."""
     killed = 0
-    for pid in verdicts.ours:
+    for pid in verdicts.owned:
         facts = table[pid]
         identity = pid, facts.started
         if identity in held:
@@ -114,7 +113,7 @@ def _kill(table: dict[int, Facts], verdicts: Verdicts, held: dict[Identity, proc
             continue
         if process.start_ticks == facts.started and not process.has_ended():
             held[identity] = process
-            killed += process.send(_SIGKILL)
+            killed += process.kill()
         else:
             process.close()
     return killed

@@ -1,7 +1,7 @@
 """Facts about processes from /proc, and a hold on one that a recycled pid cannot deceive.
 
 Nothing here reads a file that lies in another process's memory (``environ``, ``cmdline``,
-``maps``): the kernel makes a reader wait as long as that process is stuck. ``memory_read.py`` does,
+``maps``): the kernel makes a reader wait as long as that process is stuck. ``file_read.py`` does,
 in a process of its own. A process that ends while it is looked at is ``None`` or absent, never an
 exception.
 """
@@ -12,6 +12,7 @@ import os
 
 from holdfast.base import clock, wait_for
 from holdfast.base.processes import system_calls
+from holdfast.base.processes.rank_boot import SIGKILL
 from holdfast.base.pure.ownership import Facts
 from holdfast.base.pure.value import Value
 
@@ -28,10 +29,11 @@ ROOT = "/proc"
 _FORKED_NOT_EXECUTED = 0x40
 """Of the flags in /proc/PID/stat (PF_FORKNOEXEC)."""
 _FIRST_LOOK_S, _LOOK_S = 0.001, 0.05
-"""Between looks at a process whose end wakes nobody, at first and at last."""
+"""Between looks at a process without a descriptor, at first and at last."""
 
 
-def _read(path: str) -> bytes | None:
+def read_whole(path: str) -> bytes | None:
+    """A file of ``/proc``; ``None`` where it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -40,7 +42,7 @@ def _read(path: str) -> bytes | None:
 
 
 class Stat:
-    """What the kernel says about a process without a look into its memory.
+    """A process's line in the kernel's table; read without a look into its memory.
 
     Attributes:
         name: Of its program, 15 bytes at most.
@@ -69,14 +71,14 @@ class Stat:
 
 def stat(pid: int, root: str = ROOT) -> Stat | None:
     """Of a process; ``None`` where there is no such process."""
-    line = _read(f"{root}/{pid}/stat")
+    line = read_whole(f"{root}/{pid}/stat")
     return Stat(line) if line else None
 
 
-def what_is_missing(root: str = ROOT) -> str | None:
+def why_unusable(root: str = ROOT) -> str | None:
     """Why processes cannot be looked at here; None: they can.
 
-    A ``/proc`` of another pid namespace may have a process of our number, which is not this one.
+    A ``/proc`` of another pid namespace may have another process of this number.
     """
     own = os.getpid()
     if not os.path.exists(f"{root}/{own}/stat"):
@@ -96,50 +98,54 @@ def start_ticks(pid: int) -> int | None:
 
 def is_fork(pid: int, root: str = ROOT) -> bool:
     """Whether it still runs its parent's program; true where the kernel does not say."""
-    line = _read(f"{root}/{pid}/stat") or b")"
+    line = read_whole(f"{root}/{pid}/stat") or b")"
     flags = line[line.rindex(b")") + 1 :].split(None, 7)[6:7]
     return not flags or int(flags[0]) == 0 or bool(int(flags[0]) & _FORKED_NOT_EXECUTED)
 
 
 def table(root: str = ROOT) -> dict[int, Facts]:
-    """All processes that can be seen; 20 us for each."""
+    """All processes that can be seen; 20 microseconds for each."""
     found = {}
     for name in os.listdir(root):
-        if name.isdigit() and (line := _read(f"{root}/{name}/stat")):
+        if name.isdigit() and (line := read_whole(f"{root}/{name}/stat")):
             found[int(name)] = Stat(line).facts()
     return found
 
 
-def subtree(top: int, leave: Collection[int] = (), root: str = ROOT) -> dict[int, Facts]:
-    """``top`` and all processes below it, without those in ``leave`` and what is below them."""
+def subtree(top: int, leave: Collection[int] = ()) -> dict[int, Facts]:
+    """``top`` and all processes below it, without those in ``leave`` and all below them."""
     found: dict[int, Facts] = {}
     pending = [top]
     while pending:
         pid = pending.pop()
-        if pid in leave or (seen := stat(pid, root)) is None:
+        if pid in leave or (seen := stat(pid)) is None:
             continue
         # One that was listed by its parent may have ended since, and its pid be a stranger's.
         if pid == top or seen.parent in found:
             found[pid] = seen.facts()
-            pending += children(pid, root)
+            pending += children(pid)
     return found
+
+
+def threads(pid: int, root: str) -> list[str]:
+    """Numbers of its threads; none where there is no such process."""
+    try:
+        return os.listdir(f"{root}/{pid}/task")
+    except OSError:
+        return []
 
 
 def children(pid: int, root: str = ROOT) -> list[int]:
     """Children of all threads of ``pid``, zombies included."""
-    try:
-        threads = os.listdir(f"{root}/{pid}/task")
-    except OSError:
-        return []
     found: list[int] = []
-    for thread in threads:  # one that has ended since has none; the others' count all the same
-        found += map(int, (_read(f"{root}/{pid}/task/{thread}/children") or b"").split())
+    for thread in threads(pid, root):  # one that has ended since has none; the others' count
+        found += map(int, (read_whole(f"{root}/{pid}/task/{thread}/children") or b"").split())
     return found
 
 
-def identity(pid: int, root: str = ROOT) -> Identity | None:
+def identity(pid: int) -> Identity | None:
     """Pid and start; ``None`` where there is no such process."""
-    found = stat(pid, root)
+    found = stat(pid)
     return None if found is None else (pid, found.start_ticks)
 
 
@@ -161,41 +167,46 @@ def program(pid: int, root: str = ROOT) -> str:
         return ""
 
 
-def owner(pid: int, root: str = ROOT) -> int:
+def status(pid: int | str, thread_id: int | None = None) -> dict[bytes, bytes]:
+    """Fields of the status of a process, or one of its threads; none where there is no such one."""
+    path = f"{ROOT}/{pid}/task/{thread_id}/status" if thread_id else f"{ROOT}/{pid}/status"
+    lines = (read_whole(path) or b"").splitlines()
+    return dict(line.split(b":\t", 1) for line in lines if b":\t" in line)
+
+
+def owner(pid: int) -> int:
     """Its effective user's number; -1 where there is no such process."""
-    for line in (_read(f"{root}/{pid}/status") or b"").splitlines():
-        if line.startswith(b"Uid:"):
-            return int(line.split()[2])
-    return -1
+    users = status(pid).get(b"Uid")
+    return -1 if users is None else int(users.split()[1])
 
 
-def cgroups(pid: int, root: str = ROOT) -> dict[str, str]:
+def cgroups(pid: int) -> dict[str, str]:
     """Path of its cgroup in each hierarchy, by the hierarchy's controllers ("" is version 2)."""
-    lines = (_read(f"{root}/{pid}/cgroup") or b"").decode(errors="replace").splitlines()
+    lines = os.fsdecode(read_whole(f"{ROOT}/{pid}/cgroup") or b"").splitlines()
     return {fields[1]: fields[2] for line in lines if len(fields := line.split(":", 2)) == 3}
 
 
-def login(pid: int, root: str = ROOT) -> str:
+def login(pid: int) -> str:
     """Number of its audit session: sshd, atd and cron begin one for each login or job."""
-    return (_read(f"{root}/{pid}/sessionid") or b"").decode(errors="replace").strip()
+    return (read_whole(f"{ROOT}/{pid}/sessionid") or b"").decode(errors="replace").strip()
 
 
-def namespace(kind: str, root: str = ROOT) -> int:
-    """Inode of our namespace of a kind (``pid``, ``time``); 0 where the kernel has none."""
+def namespace(kind: str) -> int:
+    """Inode of this process's namespace of a kind (``pid``, ``time``); 0: the kernel has none."""
     try:
-        return os.stat(f"{root}/self/ns/{kind}").st_ino
+        return os.stat(f"{ROOT}/self/ns/{kind}").st_ino
     except OSError:
         return 0
 
 
-def boot_id(root: str = ROOT) -> str:
+def boot_id() -> str:
     """32 hexadecimal digits that are another's after each boot; "" where they cannot be read."""
-    text = (_read(f"{root}/sys/kernel/random/boot_id") or b"").decode(errors="replace")
+    text = (read_whole(f"{ROOT}/sys/kernel/random/boot_id") or b"").decode(errors="replace")
     return text.strip().replace("-", "")
 
 
 class ProcessState(Value):
-    """What the kernel says about one process.
+    """The kernel's facts about one process.
 
     Attributes:
         state: Letter of ps(1): R running, S sleeping, D in the kernel, T stopped, Z ended, ...
@@ -239,7 +250,7 @@ class ProcessState(Value):
         return self.state in ("T", "t")
 
     def to_json(self) -> dict[str, Any]:
-        """What a report shows."""
+        """The form in a report."""
         return {
             "state": self.state,
             "wchan": self.wchan,
@@ -250,11 +261,10 @@ class ProcessState(Value):
 
 def process_state(pid: int, thread_id: int | None = None) -> ProcessState | None:
     """State of ``pid``, of its main thread or another one; ``None``: there is no such process."""
-    status = _read(f"/proc/{pid}/task/{thread_id}/status" if thread_id else f"/proc/{pid}/status")
-    if not status:
+    fields = status(pid, thread_id)
+    if not fields:
         return None
-    fields = dict(line.split(b":\t", 1) for line in status.splitlines() if b":\t" in line)
-    wchan = (_read(f"/proc/{pid}/wchan") or b"").decode(errors="replace")
+    wchan = (read_whole(f"/proc/{pid}/wchan") or b"").decode(errors="replace")
     return ProcessState(
         fields[b"State"][:1].decode(),
         "" if wchan == "0" else wchan,
@@ -318,8 +328,12 @@ class Process:
         state = process_state(self.pid)
         return state is not None and state.state not in ("Z", "X")
 
+    def kill(self) -> bool:
+        """SIGKILL it; see :meth:`send`."""
+        return self.send(SIGKILL)
+
     def send(self, signum: int) -> bool:
-        """Send a signal to this process alone; ``False`` where it is gone or not ours."""
+        """Send a signal to this process alone; ``False``: it is gone, or that is not permitted."""
         if self._fd >= 0:
             try:
                 system_calls.pidfd_send_signal(self._fd, signum)
@@ -357,7 +371,7 @@ class Process:
 def await_any(processes: Iterable[Process], timeout_s: float | None) -> bool:
     """Until one of them has ended; False: none within ``timeout_s``; None: no bound.
 
-    One without a descriptor wakes nobody: it is looked at after 1, 2, 4 ... ms, at last every 50.
+    One without a descriptor is looked at after 1, 2, 4 ... ms, at last every 50.
     """
     held = list(processes)
     blind = [process for process in held if process.fileno() < 0]

@@ -1,4 +1,4 @@
-"""The first lines of every rank: tie its life to the launcher's, then become the user's command.
+"""The first lines of every rank: have it die with the launcher, then become the user's command.
 
 Run as ``python -I -S rank_boot.py LAUNCHER_PID COMMAND ...``; few imports, as it stands between a
 fault and the first line of the restarted rank. The death signal survives ``exec`` but not ``fork``,
@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 SIGKILL = 9
 CANNOT_START = 127
@@ -39,17 +39,22 @@ def prctl(option: int, value: int) -> bool:
     return result == 0
 
 
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it ends."""
+    prctl(_PR_SET_PDEATHSIG, SIGKILL)
+
+
 def main(argv: Sequence[str]) -> int:
-    """Become ``argv[2:]`` if the launcher ``argv[1]`` is still our parent."""
+    """Become ``argv[2:]`` if the launcher ``argv[1]`` is still the parent."""
     launcher_pid, command = int(argv[1]), list(argv[2:])
-    prctl(PR_SET_PDEATHSIG, SIGKILL)
+    die_with_parent()
     if os.getppid() != launcher_pid:  # it died before the death signal was set
         return CANNOT_START
     # Every Python ignores these, and an ignored signal stays ignored across exec.
     for ignored in (_signal.SIGPIPE, _signal.SIGXFSZ):
         _signal.signal(ignored, _signal.SIG_DFL)
     try:
-        os.execvp(command[0], command)  # noqa: S606 - a shell is what we don't want here
+        os.execvp(command[0], command)  # noqa: S606 - no shell is wanted here
     except OSError as error:
         sys.stderr.write(f"holdfast: cannot start {command[0]!r}: {error.strerror}\n")
         return CANNOT_START

@@ -6,9 +6,7 @@ that still lasts is counted when it ends. Sleep, a stop and the freezer are none
 
 from __future__ import annotations
 
-import os
-
-from holdfast.base.processes.proc import ROOT, _read
+from holdfast.base.processes.proc import ROOT, read_whole, threads
 
 
 class RunDelay:
@@ -23,7 +21,7 @@ class RunDelay:
         self._before = _waited_ns(pid)
 
     def since_s(self) -> float:
-        """Of the thread that waited most, in seconds; 0.0: none did, or nobody knows."""
+        """Of the thread that waited most, in seconds; 0.0: none did, or it is not known."""
         before = self._before
         waited = (ns - before.get(tid, 0) for tid, ns in _waited_ns(self._pid).items())
         return max(0, *waited, 0) / 1e9
@@ -31,13 +29,9 @@ class RunDelay:
 
 def _waited_ns(pid: int) -> dict[str, int]:
     """By thread."""
-    try:
-        threads = os.listdir(f"{ROOT}/{pid}/task")
-    except OSError:
-        return {}
     found = {}
-    for tid in threads:
-        fields = (_read(f"{ROOT}/{pid}/task/{tid}/schedstat") or b"").split()
+    for tid in threads(pid, ROOT):
+        fields = (read_whole(f"{ROOT}/{pid}/task/{tid}/schedstat") or b"").split()
         if len(fields) == 3 and fields[1].isdigit():
             found[tid] = int(fields[1])
     return found

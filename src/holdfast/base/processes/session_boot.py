@@ -17,7 +17,7 @@ if __name__ == "__main__":
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by every Python, and so across exec
         signal.signal(ignored, signal.SIG_DFL)
     try:
-        os.execv(sys.argv[1], sys.argv[2:])  # noqa: S606 - a shell is what we don't want here
+        os.execv(sys.argv[1], sys.argv[2:])  # noqa: S606 - no shell is wanted here
     except OSError as error:
         sys.stderr.write(f"holdfast: cannot start {sys.argv[1]!r}: {error.strerror}\n")
         sys.exit(CANNOT_START)

@@ -1,4 +1,4 @@
-"""System calls that some interpreters or kernels lack, and what is done without them.
+"""System calls that some interpreters or kernels lack, and their replacements.
 
 An interpreter built with headers of an old glibc (conda's and uv's: 2.17) lacks names for calls
 that the kernel under it has: they go through the C library. Where the kernel (Linux 5.3 has all of

@@ -1,7 +1,7 @@
 """A terminal that a rank reads: put back as it was when that rank has ended.
 
 A program that is killed at its prompt (``pdb``, ``input()`` with readline) leaves a terminal that
-does not show what is typed.
+does not show typed characters.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Terminal:
         return self._modes is not None
 
     def restore(self) -> None:
-        """Set its modes as they were, unless we are in its background: then others use it."""
+        """Set its modes as they were, unless this process is in its background."""
         if self._modes is None:
             return
-        with suppress(OSError):  # it is not our controlling terminal: we are in no background
+        with suppress(OSError):  # it is not the controlling terminal, so there is no background
             if os.tcgetpgrp(self._descriptor) != os.getpgrp():
                 return
         with suppress(termios.error):

@@ -1,6 +1,6 @@
 """How often something may be started again: a count, optionally within a sliding period.
 
-Pure. B-1: what is spent never exceeds the count; within a period, never within any window of it.
+Pure. B-1: the number of starts never exceeds the count; with a period, in no window of it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""One codec for every message between processes: what may be sent follows from a record's fields.
+"""One codec for every message between processes: the form follows from a record's fields.
 
-Pure: records in, what JSON knows out, and back. A message is a frozen dataclass (in the rank
-monitor, a :class:`~holdfast.base.pure.value.Value`); a family is what one end of a connection
+Pure: records in, JSON's types out, and back. A message is a frozen dataclass (in the rank monitor,
+a :class:`~holdfast.base.pure.value.Value`); a family is the set that one end of a connection
 accepts::
 
     UP = family(Hello | Fault)                          {"hello": Hello, "fault": Fault}
     encode(Hello(3, 8))                                 {"op": "hello", "rank": 3, "world": 8}
     decode(UP, {"op": "hello", "rank": 3, "world": 8})  Hello(3, 8), or MessageError
 
-The type of a field says what is accepted::
+The type of a field decides which values are accepted::
 
     str              text that UTF-8 can express; Name: not empty; Raw: any, as names of files are;
                      Text: for people, so it is escaped and cut when it is encoded: it must not
@@ -135,9 +135,9 @@ class Number(Form):
         is_finite = type(value) in (int, float) and self.least <= value <= sys.float_info.max
         if is_finite or (type(value) is float and value == self.most):
             return float(value)
-        what = "a number" if self.most > sys.float_info.max else "a finite number"
+        kind = "a number" if self.most > sys.float_info.max else "a finite number"
         least = f" of {self.least:g} or more" if self.least > -sys.float_info.max else ""
-        raise _UnexpectedError(f"{what}{least}", value)
+        raise _UnexpectedError(f"{kind}{least}", value)
 
 
 class Characters(Form):
@@ -263,7 +263,7 @@ class _Record(Form):
         texts: dict[str, str] = {}
         for base in reversed(kind.__mro__):
             texts.update(getattr(base, "__annotations__", {}))
-        # An annotation is a text of our own source.
+        # An annotation is a text of holdfast's own source.
         forms = {name: _form(eval(texts[name], names)) for name in kind.__match_args__}  # noqa: S307
         self.kind = kind
         self.forms = forms
@@ -285,7 +285,7 @@ class _Record(Form):
 
 
 class _Sparse(_Record):
-    """A record of which a message may hold many, and whose fields mostly have their defaults."""
+    """A record of which a message may hold many; most of their fields have their defaults."""
 
     def write(self, value: Any) -> Any:
         return {
@@ -409,7 +409,7 @@ def decode(kinds: Mapping[str, type[T]], body: object) -> T:
     try:
         message: T = _record(kind).read(body)
     except _UnexpectedError as error:
-        raise MessageError(f"{op}{_complaint(error)}") from None
+        raise MessageError(f"{op}{_as_text(error)}") from None
     return message
 
 
@@ -428,7 +428,7 @@ def decode_fields(kind: type[T], fields: Mapping[str, object]) -> T:
     try:
         record: T = _record(kind).read(fields)
     except _UnexpectedError as error:
-        raise MessageError(f"{kind.__name__}{_complaint(error)}") from None
+        raise MessageError(f"{kind.__name__}{_as_text(error)}") from None
     return record
 
 
@@ -451,9 +451,9 @@ def instants(kind: type[object]) -> list[str]:
     return [name for name, form in forms if getattr(form, "form", form) is Instant]
 
 
-def _complaint(error: _UnexpectedError) -> str:
+def _as_text(error: _UnexpectedError) -> str:
     key, *outer = error.path
     where = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in reversed(outer))
-    what = f"item {key}" if isinstance(key, int) else shown(key)
+    item = f"item {key}" if isinstance(key, int) else shown(key)
     is_there = "is missing" if error.value is _MISSING else f"is {shown(error.value)}"
-    return f"{where}: {what} should be {error.expected}, {is_there}"
+    return f"{where}: {item} should be {error.expected}, {is_there}"

@@ -1,8 +1,8 @@
 """Time that is given back by a process that was itself held up: suspended, stopped, starved.
 
-Whatever held it up may have held up those whom it watches, too. So what it would have said of them
-at an instant that it overslept waits until they have had as much time, or one limit if that is
-less: whoever is well needs no more to show a sign of life.
+The cause may have held up the watched processes, too. So a verdict that was due while this one
+slept waits until they have had as much time, or one limit if that is less: a process that works
+needs no more to show a sign of life.
 
 Pure. Times are seconds of the caller's monotonic clock.
 """
@@ -27,7 +27,7 @@ class Excuse(Value):
 
 
 def overslept(due_at: float | None, now: float, from_s: float) -> Excuse | None:
-    """The excuse of who wanted to wake at ``due_at``; None: it was not later than ``from_s``."""
+    """The excuse of a watcher due at ``due_at``; None: it was not later than ``from_s``."""
     if due_at is None or now - due_at <= from_s:
         return None
     return Excuse(now, now - due_at)

@@ -1,13 +1,9 @@
 """The steps by which a process is ended, and when each is due.
 
-One ladder for everybody who ends ranks: the rank monitor (``watch/pure/monitor.py``), the node
-guard of restarts in place (``inplace/pure/guard.py``), the launcher (``node/pure/node.py``).
-They decide who is ended, and from which step on; the ladder decides what comes next and when. ::
-
     AT_REST ──► TAKING_EVIDENCE ──taken, or EVIDENCE_S──► SIGNALLED ──grace over──► KILLED ──► STUCK
                                                                        still there after stuck_s
 
-Rules kept here:
+The monitor, the node guard and the launcher decide which ranks end, and from which step on.
 
     K-2  a ladder has a reason from its beginning; evidence has its time, and no more than that
     each step is taken once, and none is taken back
@@ -48,14 +44,14 @@ class KillLadder:
     """The end of one process, or of several that are ended together.
 
     Args:
-        why: The reason, for whoever reads of it.
+        why: The reason, for logs and reports.
         signal: The first signal.
         grace_s: Seconds from there to SIGKILL; not used where ``signal`` is SIGKILL.
-        stuck_s: Seconds from SIGKILL until whoever is still there is stuck.
+        stuck_s: Seconds from SIGKILL until a process that is still there is stuck.
 
     Attributes:
         step: Where it is.
-        signals: What this step sends, in order.
+        signals: Sent in this step, in order.
         due_at: When the next step is due; None: never.
     """
 

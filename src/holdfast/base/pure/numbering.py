@@ -1,7 +1,7 @@
 """Types for numbers that look alike, so that one cannot be passed for another. Pure.
 
 They are ``int`` when the program runs; ``mypy`` tells them apart. Used where two of them meet: the
-place and the end of a rank, the pages of a cycle. :doc:`docs/glossary.md` says what each counts.
+place and the end of a rank, the pages of a cycle. :doc:`docs/glossary.md` explains each.
 """
 
 from __future__ import annotations

@@ -1,26 +1,20 @@
-"""Decide which processes a job may kill: those that are provably its own, and no others.
-
-Pure. Facts about processes come in as a table; pids come out, each with the proof. The rule in
-words, with its limits: docs/what-is-killed.md (invariant K-3).
+"""Decide which processes a job may kill: those that are provably its own, and no others. Pure.
 
     proof                                               asked of
     it is a rank, or was seen below one                 any process
-    its parent is ours                                  any process
+    its parent is the job's                             any process
     it is in the session of a rank                      orphans
-    it is in the session of a process that is ours      orphans
+    it is in the session of a process of the job        orphans
     it carries the marker, and nothing speaks against   orphans of process 1 and the launcher
     it was adopted by a launcher that is alone          orphans
 
 An *orphan* is a process whose parent is a reaper: process 1, the launcher, or one of the launcher's
-own ancestors, to which the kernel hands children of the dead. A process with any other living
-parent belongs to that parent. The process that asks, its ancestors and the launcher are never ours.
+ancestors, to which the kernel hands children of the dead. A process with any other living parent
+belongs to that parent. The rule in words, with its limits: docs/what-is-killed.md (K-3).
 
-A number is not given to another process while a session has it. So two living processes with one
-session number are in one session; and who was in the session of a rank before that rank had ended
-is in it still.
-
-Environment, cgroup and owner of a process are looked up only where they decide: the table of
-verdicts names the pids for which they are wanted.
+The kernel does not give a session's number to another process, so two living processes with one
+session number are in one session. Environment, cgroup and owner are looked up only where they
+decide: the verdicts name the pids for which they are wanted.
 """
 
 from __future__ import annotations
@@ -41,10 +35,10 @@ INIT = 1
 
 
 class Facts:
-    """What the kernel says about a process without a look into its memory.
+    """The kernel's facts about a process, without a look into its memory.
 
     Attributes:
-        parent: Pid of its parent; 0: that is outside our pid namespace.
+        parent: Pid of its parent; 0: that is outside this pid namespace.
         session: Pid of the process that began its session.
         started: Clock ticks since boot.
     """
@@ -75,7 +69,7 @@ class Origin(Value):
 
 
 class Claim:
-    """What a job knows of its own processes.
+    """A job's facts about its own processes.
 
     Attributes:
         job: Its name, with which every marker of its ranks begins.
@@ -85,14 +79,21 @@ class Claim:
         ranks: Lives of its ranks by pid; each leads a session.
         alive_at: Tick at which ranks whose end was not noticed were alive.
         known: Processes seen below a rank while it lived.
-        strangers: Children that the launcher had before it started anything.
+        foreign: Children that the launcher had before it started anything.
         is_alone: Every other child of the launcher comes from the job: it is no part of a program
-            that starts processes, and adopts nobody else's orphans.
+            that starts processes, and adopts no foreign orphans.
     """
 
     __slots__ = (
-        "alive_at", "is_alone", "job", "known", "launcher", "origin", "ranks", "reapers",
-        "strangers",
+        "alive_at",
+        "foreign",
+        "is_alone",
+        "job",
+        "known",
+        "launcher",
+        "origin",
+        "ranks",
+        "reapers",
     )  # fmt: skip
 
     def __init__(
@@ -105,7 +106,7 @@ class Claim:
         ranks: Mapping[int, Life] | None = None,
         alive_at: int = 0,
         known: Collection[Identity] = (),
-        strangers: Collection[Identity] = (),
+        foreign: Collection[Identity] = (),
         is_alone: bool = False,
     ) -> None:
         self.job = job
@@ -115,24 +116,24 @@ class Claim:
         self.ranks = dict(ranks or {})
         self.alive_at = alive_at
         self.known = frozenset(known)
-        self.strangers = frozenset(strangers)
+        self.foreign = frozenset(foreign)
         self.is_alone = is_alone
 
 
 class Verdicts:
-    """What follows from the facts.
+    """The conclusion from the facts.
 
     Attributes:
-        ours: Processes that may be killed, and the proof for each.
+        owned: Processes of the job, which may be killed, and the proof for each.
         unknown: Processes whose origin has to be known first.
         left: Processes that carry the marker, or were adopted by the launcher, and are left alone,
             each with the reason.
     """
 
-    __slots__ = ("left", "ours", "unknown")
+    __slots__ = ("left", "owned", "unknown")
 
     def __init__(self) -> None:
-        self.ours: dict[int, str] = {}
+        self.owned: dict[int, str] = {}
         self.unknown: list[int] = []
         self.left: dict[int, str] = {}
 
@@ -152,9 +153,9 @@ def judge(
         table: Processes by pid.
         claim: Whose processes are looked for.
         me: Pid of the process that asks.
-        origins: What is known of some processes.
-        launchers: Launchers of other jobs that are alive: neither they nor what they were started
-            from is killed because of a marker, which they may have inherited.
+        origins: Known origins of some processes.
+        launchers: Living launchers of other jobs: neither they nor their ancestors are killed
+            because of a marker, which they may have inherited.
         spared: Pids that are left alone, with all below them.
     """
     return _Judge(table, claim, me, origins, launchers, spared).verdicts()
@@ -194,7 +195,7 @@ class _Judge:
         self._never = {INIT, me, *ancestors(table, me), *spared}
         if self._is_there(claim.launcher):
             self._never |= {claim.launcher[0], *ancestors(table, claim.launcher[0])}
-        self._never |= self._living(claim.strangers)
+        self._never |= self._living(claim.foreign)
         self._leads_elsewhere: set[int] = set()
         for pid in self._living(launchers):
             self._leads_elsewhere |= {pid, *ancestors(table, pid)}
@@ -205,7 +206,7 @@ class _Judge:
 
     def verdicts(self) -> Verdicts:
         n_sessions = -1
-        while n_sessions < len(self._sessions):  # what is ours may show that more is
+        while n_sessions < len(self._sessions):  # one process of the job may prove another
             n_sessions = len(self._sessions)
             self._pass()
         return self._verdicts
@@ -220,15 +221,15 @@ class _Judge:
                 line.append(parent)
             for each in reversed(line):  # parents first
                 if each not in self._judged:
-                    self._judged[each] = self._is_ours(each)
+                    self._judged[each] = self._is_owned(each)
 
-    def _is_ours(self, pid: int) -> bool:
+    def _is_owned(self, pid: int) -> bool:
         if pid in self._never:
             return False
         proof = self._proof(pid)
         if proof is None:
             return False
-        self._verdicts.ours[pid] = proof
+        self._verdicts.owned[pid] = proof
         self._sessions.add(self._table[pid].session)
         return True
 
@@ -271,7 +272,7 @@ class _Judge:
             return False
         leader = self._table.get(facts.session)
         if leader is not None:
-            return leader.started == began  # else the number is somebody else's now
+            return leader.started == began  # else the number is another process's now
         return facts.started <= (self._claim.alive_at if ended is None else ended)
 
     def _objection(self, pid: int, origin: Origin) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 _LEAST = 3
 """Ranks that are worth a range."""
@@ -44,3 +44,8 @@ def ranks_of(text: str) -> list[int]:
         first, _, last = span.partition("-")
         found += range(int(first), int(last or first) + 1, int(step or 1))
     return found
+
+
+def named(ranks: Collection[int]) -> str:
+    """``rank 3``, ``ranks 0-3,8``."""
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {text_of(ranks)}"

@@ -1,1 +1,1 @@
-"""What can have happened: one record per kind."""
+"""The schema of events: one record per kind."""

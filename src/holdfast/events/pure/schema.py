@@ -1,16 +1,15 @@
 """The events of a run: one record per kind, one JSON object per line, one file per launcher.
 
-Pure. Everything that a report, a trace or a live view shows of a run is derived from events. Each
-line has the fields of :class:`Event`, and beside them those of the record of its kind::
+Pure. Reports, traces and live views are derived from events. A line has the fields of
+:class:`Event` and those of the record of its kind::
 
     {"t": 7.1, "wall": 1.7e9, "kind": "worker_exited", "node": "n0", "cycle": 0,
      "local_rank": 1, "rank": 1, "pid": 4711, "exit_code": -9, "signal": 9}
 
-``KINDS`` says which record a kind has; docs/run-folder.md is made from it. The messages that carry
-a verdict of a monitor, a finding of a health check or the causes of a restart in place to the
-launcher are written as they are. Kinds keep the names that files have always had; their classes are
-named in the words of docs/glossary.md. A field without a default must be in every file; one with a
-default may be missing, or unreadable, in the file of another version.
+``KINDS`` maps kinds to records; docs/run-folder.md is made from it. Messages of monitors, health
+checks and restarts in place are written as they are. Kinds keep the names that files have always
+had; classes have those of docs/glossary.md. A field without a default must be in every file; one
+with a default may be missing, or unreadable, in the file of another version.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from holdfast.base.pure.codec import (
 )
 from holdfast.base.pure.value import Value
 from holdfast.health.pure.health import Finding
-from holdfast.inplace.pure.in_place import InPlaceCause
+from holdfast.inplace.pure.job_calls import Cause
 from holdfast.page.pure.page_view import RankProgress
-from holdfast.watch.pure.monitor_messages import Evidence, Overdue, Signalled, Stuck
+from holdfast.watch.pure.monitor_messages import Evidence, Overdue, Signalled, Unkillable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ class StandingBy(Value):
         without_us: That cycle.
     """
 
-    without_us: int
+    without_us: int  # the name that files have always had
 
 
 class NodeChecked(Value):
@@ -135,7 +134,7 @@ class CycleOver(Value):
     """The cycle is over: ranks are asked to end.
 
     Attributes:
-        cause_local_rank: Of this node, whose failure it was.
+        cause_local_rank: The local rank that failed, where it is of this node.
         restart: Another cycle follows.
         at_once: Ranks have no grace.
         silent_s: For how long a lost node had been silent.
@@ -292,7 +291,7 @@ class InPlaceRestart(Value):
     progress_at: Instant
     noticed_at: Instant
     entered_at: Instant
-    causes: tuple[InPlaceCause, ...]
+    causes: tuple[Cause, ...]
     n_causes: Count = 0
     culprits: tuple[int, ...] = ()
     verdict: Raw | None = None
@@ -309,6 +308,7 @@ class RanksJudged(Value):
         overdue: Ranks of this node.
         without: Nodes whose evidence is missing.
         notifies: This node starts the command of `--ft-on-incident`.
+        short: The culprits and how they hang, without pids.
     """
 
     incident: Count = 0
@@ -319,6 +319,7 @@ class RanksJudged(Value):
     overdue: tuple[int, ...] = ()
     without: Raw = ""
     notifies: bool = False
+    short: Raw = ""
 
 
 class HangFound(RanksJudged):
@@ -387,7 +388,7 @@ KINDS: Mapping[str, type[Body]] = {
     "steps_paused": PauseFound,
     "evidence": Evidence,
     "kill_sent": Signalled,
-    "rank_stuck": Stuck,
+    "rank_stuck": Unkillable,
     "monitor_exited": MonitorExited,
     "restarted_in_place": InPlaceRestart,
     "control_request": ControlRequest,
@@ -408,7 +409,7 @@ if TYPE_CHECKING:
     _Cycle = CycleJoined | CycleOver | CycleStopped
     _Rank = RankStarted | RankExited | RankRaised | RankFailed | FirstCause | RankArmed
     _Work = PagesRead | ControlRequest | InPlaceRestart
-    _Verdict = Overdue | Evidence | Signalled | Stuck | HangFound | StallFound | PauseFound
+    _Verdict = Overdue | Evidence | Signalled | Unkillable | HangFound | StallFound | PauseFound
     Body: TypeAlias = (
         _Job
         | _Host

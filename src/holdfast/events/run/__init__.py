@@ -1,1 +1,1 @@
-"""The model of a run: its files, read, and what follows from them."""
+"""The model of a run, made from its files."""

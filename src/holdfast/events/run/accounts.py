@@ -38,6 +38,9 @@ LABELS: dict[Account, str] = {
     "waiting": "waiting for nodes",
 }
 
+SHORT: dict[Account, str] = {**LABELS, "finishing": "finishing", "stalled": "stalled"}
+"""The same where a line has many."""
+
 _PARTS: tuple[tuple[Account, tuple[str, ...]], ...] = (
     ("checkpointing", ("checkpoint", "ckpt", "save", "saving")),
     ("evaluating", ("eval", "valid", "test")),

@@ -1,83 +1,127 @@
 """Read incidents from the folders of a run; a file may hold anything.
 
-    incidents/<NNNN>-cycle<N>/incident.json   one per incident of the job, on each node
-    incidents/<NNNN>-cycle<N>/rank<R>.json    what that node's monitors saw: stacks
-    incidents/cycle<N>_rank<R>.json           one per hung rank; of earlier versions
+::
 
-All are shown as :class:`Incident`.
+    incidents/<NNNN>-cycle<N>/incident.json   one per incident of the job, on each node
+    incidents/<NNNN>-cycle<N>/rank<R>.json    evidence of that node's monitors: stacks
+    incidents/cycle<N>_rank<R>.json           one per hung rank, with --ft-evidence-timeout 0
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from holdfast.base.pure.codec import MessageError, Raw, decode_fields, well_formed
+from holdfast.base.pure.value import Value
 from holdfast.events.pure import schema
+from holdfast.events.run.rank_words import restart_words, signal_words
 from holdfast.evidence.pure import stacks
-from holdfast.evidence.pure.failure import Hang
-from holdfast.evidence.pure.incident_files import folder_name
+from holdfast.evidence.pure.evidence import overdue_text
+from holdfast.evidence.pure.incident_layout import folder_name
+from holdfast.watch.pure.monitor_messages import Signalled
 
 _STACK_CHARS_MAX = 64 << 10
+_T = TypeVar("_T")
 
 
-@dataclass
-class Group:
-    """Ranks with equal stacks.
+class Group(Value):
+    """Ranks that show the same.
 
     Attributes:
-        ranks: Global.
-        doing: Where they are, in a line.
+        text: For people; completes "rank 5".
         stack: Of one of them; empty where no monitor's file has it.
     """
 
-    ranks: list[int]
-    doing: str
+    ranks: tuple[int, ...]
+    text: Raw = ""
     stack: str = ""
 
 
-@dataclass
+class _OfJob(Value):
+    """The fields of an ``incident.json`` that are read; docs/incidents.md has all.
+
+    Files of version 0.1 have ``left_alone`` for ``stall``; those up to 0.6 have no ``signals`` and
+    no ``next_cycle``, so that ``done`` is shown as it is.
+    """
+
+    node: Raw = ""
+    cycle: int = 0
+    wall: float | None = None
+    culprits: tuple[int, ...] = ()
+    kind: Raw = "unknown"
+    confidence: Raw = ""
+    reason: Raw = ""
+    groups: tuple[Group, ...] = ()
+    signals: tuple[Signalled, ...] = ()
+    next_cycle: int | None = None
+    done: tuple[Raw, ...] = ()
+    next: Raw = ""
+    stall: bool = False
+    left_alone: bool = False
+    ranks: dict[str, object] = {}  # noqa: RUF012 - a default of a frozen record
+
+
+class _OfRank(Value):
+    rank: int
+    age_s: float
+    limit_s: float
+    clock: Raw = ""
+    name: Raw | None = None
+    node: Raw = ""
+    cycle: int = 0
+    wall: float | None = None
+    why_not: Raw | None = None
+    actions: tuple[Raw, ...] = ()
+    stacks_text: object = ""
+
+
+@dataclass(frozen=True)
 class Incident:
-    """What is known of one incident.
+    """One incident, with the field names of its file.
 
     Attributes:
-        path: Its JSON file.
-        node: Of the launcher that has written it.
-        cycle: In which it was.
-        wall: When, seconds since 1970; None: not said.
-        culprits: Global ranks; none where nobody can be named.
-        kind: Of the culprit's trouble.
-        confidence: As the verdict has it.
-        reason: In a sentence.
-        groups: Ranks by equal stacks, the smallest group first.
-        actions: What was done, in words.
-        advice: What to do next; empty: nothing is known.
-        ranks: What is known of each rank, as the file has it.
+        wall: When, seconds since 1970; None: not known.
+        culprits: Global ranks; empty: none can be named.
+        groups: Ranks that show the same, the smallest group first.
+        next_cycle: The cycle that was started after it; None: none was.
+        texts: Lines of a file without these facts.
+        next: Advice; empty: there is none.
+        n_ranks: Ranks of which the file has a digest.
         at: When, on the axis of its run; None: not known.
-        is_stall: Ranks only made no optimizer steps, and none was ended: it is no hang.
+        stall: Ranks made no optimizer steps and none was ended, so it is no hang.
     """
 
     path: Path
     node: str
     cycle: int
     wall: float | None
-    culprits: list[int]
+    culprits: tuple[int, ...]
     kind: str
     confidence: str
     reason: str
-    groups: list[Group] = field(default_factory=list)
-    actions: list[str] = field(default_factory=list)
-    advice: str = ""
-    ranks: Mapping[str, Any] = field(default_factory=dict)
+    groups: tuple[Group, ...] = ()
+    signals: tuple[Signalled, ...] = ()
+    next_cycle: int | None = None
+    texts: tuple[str, ...] = ()
+    next: str = ""
+    n_ranks: int = 0
     at: float | None = None
-    is_stall: bool = False
+    stall: bool = False
 
     @property
     def name(self) -> str:
         """Of its folder: the same on all nodes."""
         return self.path.parent.name
+
+    @property
+    def done(self) -> list[str]:
+        """A line for each signal and for the restart, in words."""
+        lines = [signal_words(each.signal, [each.rank], each.why) for each in self.signals]
+        return [*lines, *restart_words(self.next_cycle)] or [*self.texts]
 
 
 def read_incidents(folders: Iterable[tuple[str, Path]]) -> list[Incident]:
@@ -86,148 +130,151 @@ def read_incidents(folders: Iterable[tuple[str, Path]]) -> list[Incident]:
     Args:
         folders: Name of each node, and its run folder.
     """
-    of_job: dict[str, Incident] = {}
-    actions: dict[str, dict[str, None]] = {}
+    of_job: dict[str, list[Incident]] = {}
     of_monitors: dict[str, dict[str, Path]] = {}
     of_ranks: list[Incident] = []
     for node, folder in folders:
         for path in sorted(folder.glob("incidents/*/incident.json")):
             if (found := of_file(path, node)) is not None:
-                keep(of_job, found)
-                actions.setdefault(found.name, {}).update(dict.fromkeys(found.actions))
+                of_job.setdefault(found.name, []).append(found)
         for path in sorted(folder.glob("incidents/*/rank*.json")):
             of_monitors.setdefault(path.parent.name, {})[path.stem] = path
         for path in sorted(folder.glob("incidents/*.json")):
-            if (data := _read(path)) is not None and (one := _of_rank(path, node, data)):
-                of_ranks += [one]
-    for name, found in of_job.items():
-        # Each node writes what was done to its ranks; then the next cycle began.
-        found.actions = sorted(actions[name], key=lambda action: " to rank " not in action)
-        known = of_monitors.get(name, {})
-        for group in found.groups:  # one file of each: a job of many ranks has many
-            paths = (known.get(f"rank{rank}") for rank in group.ranks)
-            read = (_read(path) for path in paths if path is not None)
-            group.stack = next((_stack_in(data) for data in read if data is not None), "")
-    found_all = [*of_job.values(), *_merged(of_ranks)]
-    return sorted(found_all, key=lambda one: (one.cycle, one.name))
+            of_ranks += filter(None, [_of_rank(path, node)])
+    merged = [_of_nodes(some, of_monitors.get(name, {})) for name, some in of_job.items()]
+    return sorted([*merged, *_of_cycles(of_ranks)], key=lambda one: (one.cycle, one.name))
+
+
+def _of_nodes(found: Sequence[Incident], of_monitors: dict[str, Path]) -> Incident:
+    """One incident from the files of all nodes; each lists the signals to its own ranks."""
+    kept: dict[str, Incident] = {}
+    for one in found:
+        keep(kept, one)
+    (known,) = kept.values()
+    groups = []
+    for group in known.groups:  # one file of each: a job of many ranks has many
+        paths = (of_monitors.get(f"rank{rank}") for rank in group.ranks)
+        read = (_stack_in(_read(path).get("stacks_text")) for path in paths if path is not None)
+        groups.append(Group(group.ranks, group.text, next(filter(None, read), "")))
+    return replace(
+        known,
+        groups=tuple(groups),
+        signals=tuple(dict.fromkeys(each for one in found for each in one.signals)),
+        next_cycle=next((one.next_cycle for one in found if one.next_cycle is not None), None),
+        texts=tuple(dict.fromkeys(text for one in found for text in one.texts)),
+    )
 
 
 def keep(incidents: dict[str, Incident], found: Incident) -> None:
-    """By the name of its folder; every node writes one: that which knows of most ranks stays."""
+    """By the name of its folder; of the files of all nodes that with the most ranks stays."""
     before = incidents.get(found.name)
-    if before is None or found.path == before.path or len(found.ranks) > len(before.ranks):
+    if before is None or found.path == before.path or found.n_ranks > before.n_ranks:
         incidents[found.name] = found
 
 
 def of_event(event: schema.Event, judged: schema.RanksJudged, folder: Path) -> Incident:
-    """What the events of a launcher say of an incident, where it could write no file."""
+    """The incident of an event, where the launcher could write no file."""
     return Incident(
         folder / "incidents" / folder_name(judged.incident, event.cycle) / "incident.json",
         event.node,
         event.cycle,
         event.wall,
-        [*judged.culprits],
+        judged.culprits,
         judged.verdict,
         judged.confidence,
         judged.reason,
-        is_stall=isinstance(judged, schema.StallFound),
+        stall=isinstance(judged, schema.StallFound),
     )
-
-
-def number(value: Any) -> float | None:
-    """A finite number, else None."""
-    is_one = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_one and abs(value) < float("inf") else None
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    return data if isinstance(data, dict) else None
 
 
 def of_file(path: Path, node: str) -> Incident | None:
-    """What an ``incident.json`` says; None: it is not there, or not whole."""
-    data = _read(path)
-    return None if data is None else _of_job(path, node, data)
-
-
-def _of_job(path: Path, node: str, data: Mapping[str, Any]) -> Incident:
-    ranks = data.get("ranks")
+    """The incident of an ``incident.json``; None: it is not there, or not whole."""
+    found = _record(_OfJob, path)
+    if found is None:
+        return None
     return Incident(
         path,
-        str(data.get("node") or node),
-        int(number(data.get("cycle")) or 0),
-        number(data.get("wall")),
-        _whole_numbers(data.get("culprits")),
-        str(data.get("kind") or "unknown"),
-        str(data.get("confidence") or ""),
-        str(data.get("reason") or ""),
-        _groups(data.get("groups")),
-        _words(data.get("done")),
-        str(data.get("next") or ""),
-        ranks if isinstance(ranks, dict) else {},
-        is_stall=data.get("stall") is True or data.get("left_alone") is True,  # of version 0.1
+        found.node or node,
+        found.cycle,
+        found.wall,
+        found.culprits,
+        found.kind,
+        found.confidence,
+        found.reason,
+        tuple(sorted(found.groups, key=lambda group: len(group.ranks))),
+        found.signals,
+        found.next_cycle,
+        found.done,
+        found.next,
+        len(found.ranks),
+        stall=found.stall or found.left_alone,
     )
 
 
-def _of_rank(path: Path, node: str, data: Mapping[str, Any]) -> Incident | None:
-    rank, age_s, limit_s = (number(data.get(key)) for key in ("rank", "age_s", "limit_s"))
-    if rank is None or age_s is None or limit_s is None:
+def _of_rank(path: Path, node: str) -> Incident | None:
+    found = _record(_OfRank, path)
+    if found is None:
         return None
-    stack = _stack_in(data)
-    name = data.get("name")
-    hang = Hang(str(data.get("clock")), None if name is None else str(name), age_s, limit_s)
-    why_not = f"; no stacks: {data['why_not']}" if data.get("why_not") else ""
+    stack = _stack_in(found.stacks_text)
+    hang = overdue_text(found.clock, found.name, found.age_s, found.limit_s)
+    why_not = f"; no stacks: {found.why_not}" if found.why_not else ""
     return Incident(
         path,
-        str(data.get("node") or node),
-        int(number(data.get("cycle")) or 0),
-        number(data.get("wall")),
-        [],
+        found.node or node,
+        found.cycle,
+        found.wall,
+        (),
         "hang",
         "",
-        f"rank {int(rank)} hung ({hang}){why_not}",
-        [Group([int(rank)], place_in(stack), stack)],
-        _words(data.get("actions")),
-        ranks={str(int(rank)): {key: data.get(key) for key in data if key != "stacks_text"}},
+        f"rank {found.rank} hung ({hang}){why_not}",
+        (Group((found.rank,), place_in(stack), stack),),
+        texts=found.actions,
+        n_ranks=1,
     )
 
 
-def _merged(alone: Sequence[Incident]) -> list[Incident]:
-    """Ranks that hung in one cycle are one incident; none says which keeps the others."""
+def _of_cycles(found: Sequence[Incident]) -> list[Incident]:
+    """Ranks that hung in one cycle are one incident; ranks with equal stacks are one group."""
     merged: dict[int, Incident] = {}
-    for one in alone:
-        if (into := merged.setdefault(one.cycle, one)) is one:
+    for one in found:
+        before = merged.get(one.cycle)
+        if before is None:
+            merged[one.cycle] = one
             continue
-        into.reason += f"; {one.reason}"
-        into.ranks = {**into.ranks, **one.ranks}
-        into.actions += [action for action in one.actions if action not in into.actions]
-        for group in one.groups:
-            code = _code(group.stack)
-            same = next((g for g in into.groups if _code(g.stack) == code), None)
-            if same is None:
-                into.groups.append(group)
-            else:
-                same.ranks = sorted({*same.ranks, *group.ranks})
-    for one in merged.values():
-        one.groups.sort(key=lambda group: len(group.ranks))
+        groups = {_code(group.stack): group for group in before.groups}
+        (new,) = one.groups
+        same = groups.setdefault(_code(new.stack), new)
+        ranks = tuple(sorted({*same.ranks, *new.ranks}))
+        groups[_code(new.stack)] = Group(ranks, same.text, same.stack)
+        merged[one.cycle] = replace(
+            before,
+            reason=f"{before.reason}; {one.reason}",
+            groups=tuple(sorted(groups.values(), key=lambda group: len(group.ranks))),
+            texts=tuple(dict.fromkeys((*before.texts, *one.texts))),
+            n_ranks=before.n_ranks + 1,
+        )
     return list(merged.values())
 
 
-def _groups(data: Any) -> list[Group]:
-    groups = [
-        Group(ranks, str(each.get("text") or ""))
-        for each in (data if isinstance(data, list) else [])
-        if isinstance(each, dict) and (ranks := _whole_numbers(each.get("ranks")))
-    ]
-    return sorted(groups, key=lambda group: len(group.ranks))
+def _record(kind: type[_T], path: Path) -> _T | None:
+    """A field with a default that is of another form counts as missing."""
+    data = _read(path)
+    try:
+        return decode_fields(kind, well_formed(kind, data)) if data else None
+    except MessageError:
+        return None
 
 
-def _stack_in(data: Mapping[str, Any]) -> str:
-    return str(data.get("stacks_text") or "")[:_STACK_CHARS_MAX]
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _stack_in(stacks_text: object) -> str:
+    return str(stacks_text or "")[:_STACK_CHARS_MAX]
 
 
 def place_in(stack: str) -> str:
@@ -237,12 +284,3 @@ def place_in(stack: str) -> str:
 
 def _code(stack: str) -> str:
     return stacks.hash_of(stacks.main_thread(stack))
-
-
-def _whole_numbers(data: Any) -> list[int]:
-    is_list = isinstance(data, list)
-    return [each for each in data if isinstance(each, int)] if is_list else []
-
-
-def _words(data: Any) -> list[str]:
-    return [str(each) for each in data] if isinstance(data, list) else []

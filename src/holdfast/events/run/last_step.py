@@ -1,6 +1,6 @@
 """When a rank made its last step, and for how long it saved and evaluated from an instant on. Pure.
 
-The work of a rank that ends well is over with its last step; what it does then is no training::
+The work of a rank that ends well is over with its last step; all after it is no training::
 
     ... step step save step ┬ evaluates, saves, uploads, waits for others, runs exit handlers ┬ exit
                    last step┘
@@ -18,7 +18,7 @@ from holdfast.events.run.accounts import Account, account_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.page.pure.page_view import Ended, RankProgress
+    from holdfast.page.pure.page_view import ClosedSection, RankProgress
 
 Shares = dict[Account, float]
 
@@ -69,7 +69,7 @@ def divided(length: float, shares: Shares) -> tuple[float, Shares]:
     return length - total_s, shares
 
 
-def _last_s(each: Ended, since: float) -> float:
+def _last_s(each: ClosedSection, since: float) -> float:
     return min(each.longest_s, each.total_s, each.closed_at - since)
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 
-from holdfast.base.pure.wording import count
+from holdfast.base.pure.wording import count, duration
 from holdfast.events.pure.schema import Event
-from holdfast.events.run.accounts import ACCOUNTS, LABELS, Account
+from holdfast.events.run.accounts import ACCOUNTS, SHORT, Account
 from holdfast.events.run.rank_spans import RankSpans, Span
 
 _SMALL_SHARE = 0.0005
@@ -22,7 +22,6 @@ class Ledger:
 
     Attributes:
         seconds: Rank-seconds by account.
-        by_cycle: The same of each cycle.
         by_rank: The same of each rank, by its place: node and local rank.
     """
 
@@ -63,11 +62,7 @@ class Ledger:
 
 
 class LiveLedger:
-    """The ledger of one launcher, while its events come.
-
-    Attributes:
-        spans: What it is made of.
-    """
+    """The ledger of one launcher, while its events come."""
 
     def __init__(self) -> None:
         self.spans = RankSpans()
@@ -89,7 +84,7 @@ class LiveLedger:
 
         Args:
             now: Instant.
-            shown: What ranks show now, as an event of progress; the last one may be old.
+            shown: The pages as read now: the last event of them may be old.
         """
         spans, ledger = copy.deepcopy((self.spans, self._ledger))
         if shown is not None:
@@ -104,7 +99,7 @@ def two_lines(ledger: Ledger, *, is_watched: bool, saves: bool) -> list[str]:
 
     Args:
         ledger: Of this node.
-        is_watched: A rank has reported progress; else steps cannot be told from other work.
+        is_watched: A rank has reported progress; else all work counts as steps.
         saves: Steps that were done again are known.
     """
     ranks = max(1, ledger.n_ranks)
@@ -128,7 +123,7 @@ def two_lines(ledger: Ledger, *, is_watched: bool, saves: bool) -> list[str]:
         for account, s in sorted(seconds.items(), key=lambda item: -item[1])
         if account != "steps" and s > _SMALL_SHARE * total_s
     ]
-    others = ", ".join(f"{LABELS[a].split(',')[0]} {duration(s)}" for a, s in rest)
+    others = ", ".join(f"{SHORT[a]} {duration(s)}" for a, s in rest)
     return [
         (
             f"goodput {100 * ledger.goodput:.1f} %: {duration(seconds.get('steps', 0.0))} of "
@@ -136,22 +131,6 @@ def two_lines(ledger: Ledger, *, is_watched: bool, saves: bool) -> list[str]:
         ),
         f"the rest: {others or 'nothing worth mentioning'}",
     ]
-
-
-def duration(s: float) -> str:
-    """``0.25 s``, ``42 s``, ``3 min 20 s``, ``2 h 05 min``, ``3 d 4 h``."""
-    if s < 0.9995:
-        return f"{s:.2g} s" if s >= 0.001 else "0 s"
-    if s < 59.95:
-        return f"{s:.3g} s"
-    whole = round(s)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    minutes = round(s / 60)
-    if minutes < 48 * 60:
-        return f"{minutes // 60} h {minutes % 60:02} min"
-    hours = round(s / 3600)
-    return f"{hours // 24} d {hours % 24} h"
 
 
 def as_shares(sums: Mapping[Account, float]) -> list[tuple[Account, float, float]]:

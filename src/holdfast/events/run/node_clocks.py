@@ -1,14 +1,14 @@
 """Put the instants of several hosts on one axis of time. Pure.
 
-Monotonic clocks of hosts are unrelated; wall clocks may be wrong, or be set while the job runs. But
-what the leader decides reaches all nodes within milliseconds. So a cycle starts at one instant on
-all of them, and so does a call of a function that was restarted in place. These are the *marks*::
+Monotonic clocks of hosts are unrelated, and wall clocks may be wrong or be set meanwhile. But a
+decision of the leader reaches all nodes within milliseconds, so that a cycle, and a call of a
+function restarted in place, begin at one instant on all of them. These are the *marks*::
 
     host a, the axis   --m0---------------m1----m2--->
     host b                 --m0---------------m1----m2--->    is moved until all marks meet
 
 Between two marks the difference is interpolated, as clocks drift; before the first and after the
-last it stays. So the order of events on a host stays, and what was before a mark on one host comes
+last it is constant. So events of a host keep their order, and those before a mark on one host come
 before it on all. Wall clocks place only hosts that have no mark in common with the others.
 """
 
@@ -26,8 +26,8 @@ Knot = tuple[float, float]
 """An instant on the clock of a host, and on the axis."""
 
 
-class Marks:
-    """What the events of one launcher say of its clocks.
+class ClockMarks:
+    """The clocks of one launcher, as its events show them.
 
     Args:
         host: Launchers for which this is equal share their monotonic clock.
@@ -35,8 +35,7 @@ class Marks:
     Attributes:
         began_at: Instant of the first event.
         offset_s: Wall time minus monotonic time when the launcher started.
-        set_by_s: How far the wall clock was moved since then, at most; it tells a suspended host,
-            too.
+        set_by_s: The most by which the wall clock was moved since then; also by a suspension.
         at: Instants that are the same on all nodes.
         without: Instants at which a cycle started without this node.
     """
@@ -113,8 +112,8 @@ class Axis:
         return here + (t - there) * ((here_next - here) / (there_next - there))
 
 
-def on_one_axis(nodes: Sequence[Marks]) -> tuple[list[Axis], float]:
-    """The axis of each node, and what to add to its instants for seconds since 1970.
+def on_one_axis(nodes: Sequence[ClockMarks]) -> tuple[list[Axis], float]:
+    """The axis of each node, and the difference from it to seconds since 1970.
 
     The axis is the clock of the host with the most marks. The wall clock that counts is the one in
     the middle, of two hosts the one that is behind.
@@ -147,12 +146,12 @@ def on_one_axis(nodes: Sequence[Marks]) -> tuple[list[Axis], float]:
     return [axes[node.host] for node in nodes], offset_s
 
 
-def _hosts(nodes: Iterable[Marks]) -> Iterable[Marks]:
-    """What the launchers of each host say together."""
-    hosts: dict[Hashable, Marks] = {}
+def _hosts(nodes: Iterable[ClockMarks]) -> Iterable[ClockMarks]:
+    """The marks of all launchers of each host together."""
+    hosts: dict[Hashable, ClockMarks] = {}
     for node in sorted(nodes, key=lambda node: node.began_at or 0.0):
         if (host := hosts.get(node.host)) is None:
-            host = hosts[node.host] = Marks(node.host)
+            host = hosts[node.host] = ClockMarks(node.host)
             host.began_at, host.offset_s = node.began_at, node.offset_s
         for mark, t in node.at.items():
             host.at[mark] = min(t, host.at.get(mark, t))

@@ -18,12 +18,7 @@ _K = TypeVar("_K", bound=Hashable)
 
 
 def of_one_job(first: _K, starts: Mapping[_K, Starts]) -> list[_K]:
-    """Launchers that had a cycle in common with the first, or with another one of these.
-
-    Args:
-        first: One that took part in a cycle.
-        starts: Of each launcher.
-    """
+    """Launchers that had a cycle in common with the first, or with another one of these."""
     found, known = [first], {start: {node} for start, node in starts[first].items()}
     others = [each for each in starts if each != first]
     n_before = 0

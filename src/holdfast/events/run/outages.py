@@ -1,4 +1,4 @@
-"""What the events of one node say of its faults and recoveries, as they come. Pure."""
+"""Faults and recoveries of one node, from its events as they come. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FAULTS = ("hang", "signal", "exit", "host", "elsewhere")
 
 
 @dataclass(frozen=True)
-class Fault:
+class FirstFault:
     """The first thing that went wrong in a cycle, as seen by this node.
 
     Attributes:
@@ -31,18 +31,17 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Recovered:
+class RecoveryTime:
     """All ranks of the next cycle were started ``after_s`` seconds after the fault was noticed."""
 
     after_s: float
 
 
 @dataclass
-class Rank:
+class RankStatus:
     """One rank of this node, in the latest cycle.
 
     Attributes:
-        rank: Global.
         state: ``running``, ``overdue``, ``completed`` or ``failed``.
     """
 
@@ -56,14 +55,9 @@ STATES = ("running", "overdue", "completed", "failed")
 class Outages:
     """Follows the events of one node's launcher.
 
-    Args:
-        nproc: Ranks of the node.
-
     Attributes:
         cycle: The latest; -1 before the first.
         ranks: By local rank; of the latest cycle.
-        is_stopping: The launcher ends the ranks of that cycle.
-        is_spare: The job runs without this node, which waits.
         restarts_left: Of the job's budget, when a cycle was last over; None: not said.
         end: How the job ended; None: it goes on.
     """
@@ -73,7 +67,7 @@ class Outages:
         self._failed_at: float | None = None
         self.is_stopping = False
         self.cycle = -1
-        self.ranks: dict[int, Rank] = {}
+        self.ranks: dict[int, RankStatus] = {}
         self.is_spare = False
         self.restarts_left: int | None = None
         self.end: schema.JobOver | None = None
@@ -85,8 +79,8 @@ class Outages:
             rank.state == "running" for rank in self.ranks.values()
         )
 
-    def take(self, event: Event) -> Iterator[Fault | Recovered]:
-        """What an event means; events that mean nothing here are passed over."""
+    def take(self, event: Event) -> Iterator[FirstFault | RecoveryTime]:
+        """The fault or recovery that an event shows, if it shows one."""
         match event.body:
             case schema.LauncherStarted(max_restarts=most) if most is not None:
                 self.restarts_left = most
@@ -94,29 +88,29 @@ class Outages:
                 self.cycle, self.ranks = event.cycle, {}
                 self.is_spare = self.is_stopping = False
             case schema.RankStarted(local_rank, rank):
-                self.ranks[local_rank] = Rank(rank)
+                self.ranks[local_rank] = RankStatus(rank)
                 if len(self.ranks) == self._nproc and self._failed_at is not None:
-                    yield Recovered(event.t - self._failed_at)
+                    yield RecoveryTime(event.t - self._failed_at)
                     self._failed_at = None
             case schema.RankExited(local_rank, _, code) | schema.RankRaised(local_rank, _, code):
                 if one := self.ranks.get(local_rank):
                     one.state = "failed" if code else "completed"
                 if code:
-                    yield from self._fault(event.t, Fault("signal" if code < 0 else "exit"))
+                    yield from self._fault(event.t, FirstFault("signal" if code < 0 else "exit"))
             case Overdue() as overdue:
                 if one := self.ranks.get(overdue.local_rank):
                     one.state = "overdue"
-                hang = Fault("hang", overdue.detected_at - overdue.at, overdue.age_s)
-                if self._failed_at is not None:  # two monitors may be heard in the other order
+                hang = FirstFault("hang", overdue.detected_at - overdue.at, overdue.age_s)
+                if self._failed_at is not None:  # messages of two monitors may change places
                     self._failed_at = min(self._failed_at, overdue.detected_at)
                 yield from self._fault(overdue.detected_at, hang)
-            case health.Finding(verdict=health.Verdict.UNHEALTHY):
-                yield from self._fault(event.t, Fault("host"))
+            case health.Finding(verdict=health.Fitness.UNHEALTHY):
+                yield from self._fault(event.t, FirstFault("host"))
             case schema.SignalReceived():  # the job is to end: that its ranks do is no fault
                 self.is_stopping = True
             case schema.CycleOver(restart=restart, restarts_left=left):
                 if restart:
-                    yield from self._fault(event.t, Fault("elsewhere"))
+                    yield from self._fault(event.t, FirstFault("elsewhere"))
                 self.is_stopping = True
                 if left is not None:
                     self.restarts_left = left
@@ -125,8 +119,8 @@ class Outages:
             case schema.JobOver() as end:
                 self.end = end
 
-    def _fault(self, at: float, fault: Fault) -> Iterator[Fault]:
-        """The first of its cycle; ranks that we stop are none."""
+    def _fault(self, at: float, fault: FirstFault) -> Iterator[FirstFault]:
+        """The first of its cycle; a rank that the launcher stops is no fault."""
         if self._failed_at is None and not self.is_stopping:
             self._failed_at = at
             yield fault

@@ -1,17 +1,16 @@
-"""What each rank of a node did, second by second: from events to spans without gaps.
+"""The time of each rank of a node as spans without gaps, from events.
 
-Pure: events of one launcher in, spans out; no file, no clock. Instants are seconds of that host's
-monotonic clock. The window of a cycle ends when nothing of it is left, and there the next begins::
+Pure. Instants are seconds of that host's monotonic clock. The window of a cycle ends when nothing
+of it is left, and there the next begins::
 
     begin ─ starting ─ cycle started ─ importing ─ armed ─ setup ─ first step ─ steps, saves, ... ─┐
     ┌───── last sign of progress ── stalled ── detected ── evidence, stopping ── cycle stopped ────┘
     └─ restarting ─ joined ─ waiting for nodes ─ cycle started ─ ...
 
-A rank that ends well is neither stalled nor stopped: it finishes, from its last step on.
-
-What is between two marks is in one account, so a rank's spans always add up to the time it had. A
-mark that is missing or out of order moves to its neighbour; that moves seconds between accounts and
-loses none. Only the time from the first step on is divided by measured totals.
+A rank that ends well is neither stalled nor stopped: it finishes, from its last step on. The time
+between two marks is in one account, so a rank's spans add up to the time it had; a mark that is
+missing or out of order moves to its neighbour. Only the time from the first step on is divided, by
+measured totals.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ class Span(Value):
 
     Attributes:
         cycle: In which cycle; restarting and waiting belong to the cycle that follows.
-        local_rank: Of which rank.
         start: Instant.
         end: Instant.
         account: The account; that of the steps where there are several.
@@ -86,7 +84,7 @@ def _usual_s(shown: RankProgress) -> float | None:
     return max(known) if len(known) == len(shown.open) else None
 
 
-class _Rank:
+class _RankMarks:
     """Marks of one rank in one cycle.
 
     Attributes:
@@ -108,7 +106,7 @@ class _Rank:
         self.at_verdict: RankProgress | None = None
 
 
-class _Cycle:
+class _CycleSpans:
     """Marks of a node in one cycle.
 
     Attributes:
@@ -131,7 +129,7 @@ class _Cycle:
         self.is_armed = False
         self.is_final = False
         self.stopped_at: float | None = None
-        self.ranks: dict[int, _Rank] = {}
+        self.ranks: dict[int, _RankMarks] = {}
         self.in_place: list[schema.InPlaceRestart] = []
         self.silent_s = 0.0
         self.verdict_at: float | None = None
@@ -160,22 +158,20 @@ class RankSpans:
     """Takes the events of one launcher in order of time, and gives spans cycle by cycle.
 
     Args:
-        keeps_progress: Keep what each rank has shown last in each cycle.
+        keeps_progress: Keep the last progress of each rank in each cycle.
 
     Attributes:
         begin: When the launcher started; None: no event has come.
         end: Instant of the last event.
-        is_over: The launcher has said how its job ended.
         saves: A section of checkpoints is configured, so that steps done again are known.
         is_watched: A rank has reported progress: a section, a heartbeat.
-        last_progress: By cycle and local rank, if that is kept.
     """
 
     def __init__(self, *, keeps_progress: bool = False) -> None:
         self._keeps_progress = keeps_progress
         self.last_progress: dict[tuple[int, int], RankProgress] = {}
         self._given: list[Span] = []
-        self._cycles: list[_Cycle] = []
+        self._cycles: list[_CycleSpans] = []
         self._positions: dict[int, _Position] = {}
         self._joined_at: float | None = None
         self._given_until: float | None = None
@@ -184,7 +180,6 @@ class RankSpans:
         self._local_ranks: set[int] = set()
         self.begin: float | None = None
         self.end = 0.0
-        self.is_over = False
         self.saves = False
         self.is_watched = False
         self._is_armed = False
@@ -198,8 +193,6 @@ class RankSpans:
         match event.body:
             case schema.LauncherStarted(nproc=nproc):
                 self._local_ranks |= set(range(min(nproc, _LOCAL_RANKS_MAX)))
-            case schema.JobOver():
-                self.is_over = True
             case schema.Joining():
                 self._joined_at = at
             case schema.CycleJoined():
@@ -207,7 +200,7 @@ class RankSpans:
             case _ if (cycle := self._cycle(event)) is not None:
                 self._take_of_cycle(event, cycle)
 
-    def _take_of_cycle(self, event: Event, cycle: _Cycle) -> None:
+    def _take_of_cycle(self, event: Event, cycle: _CycleSpans) -> None:
         at = event.t
         match event.body:
             case schema.CycleOver(silent_s=silent_s):
@@ -230,7 +223,7 @@ class RankSpans:
             ) as body:
                 self._take_of_rank(body, at, cycle)
 
-    def _look(self, look: schema.PagesRead, at: float, cycle: _Cycle) -> None:
+    def _look(self, look: schema.PagesRead, at: float, cycle: _CycleSpans) -> None:
         for key, shown in look.ranks.items():
             local_rank = int(key) if key.isdecimal() else -1
             rank = cycle.ranks.get(local_rank)
@@ -254,9 +247,9 @@ class RankSpans:
         | schema.RankRaised
         | Overdue,
         at: float,
-        cycle: _Cycle,
+        cycle: _CycleSpans,
     ) -> None:
-        rank = cycle.ranks.setdefault(body.local_rank, _Rank())
+        rank = cycle.ranks.setdefault(body.local_rank, _RankMarks())
         match body:
             case schema.RankStarted():
                 rank.rank, rank.started_at = body.rank, at
@@ -276,10 +269,10 @@ class RankSpans:
                 rank.silent_since = found_at - age_s
 
     @staticmethod
-    def _detected(cycle: _Cycle, at: float) -> None:
+    def _detected(cycle: _CycleSpans, at: float) -> None:
         cycle.detected_at = at if cycle.detected_at is None else min(at, cycle.detected_at)
 
-    def _cycle(self, event: Event) -> _Cycle | None:
+    def _cycle(self, event: Event) -> _CycleSpans | None:
         return next((c for c in self._cycles if c.cycle == event.cycle), None)
 
     def _start(self, cycle: int, at: float) -> None:
@@ -288,12 +281,12 @@ class RankSpans:
             before.stopped_at = at
         began = before.stopped_at if before is not None else self.begin
         assert began is not None
-        self._cycles.append(_Cycle(cycle, began, self._joined_at, at))
+        self._cycles.append(_CycleSpans(cycle, began, self._joined_at, at))
         self._joined_at = None
         self._give_finished()
 
     def _give_finished(self) -> None:
-        """What ranks have shown last is written down a second after the next ones have started."""
+        # The last progress of ranks is written a second after the next ones have started.
         while len(self._cycles) > 1:
             is_awaited = self._cycles[0].is_armed and not self._cycles[0].is_final
             if is_awaited and len(self._cycles) < _CYCLES_MAX:
@@ -306,11 +299,7 @@ class RankSpans:
         return given
 
     def close(self, now: float | None = None) -> None:
-        """Give what is left.
-
-        Args:
-            now: For a job that goes on: the present. None: its last event was its end.
-        """
+        """Give the rest; ``now``: the present, of a job that goes on, else None."""
         end = self.end if now is None else max(now, self.end)
         for cycle in self._cycles:
             if cycle.stopped_at is None:
@@ -334,25 +323,25 @@ class RankSpans:
         ]
 
     # ------------------------------------------------------------ one cycle
-    def _spans(self, cycle: _Cycle) -> list[Span]:
+    def _spans(self, cycle: _CycleSpans) -> list[Span]:
         assert cycle.stopped_at is not None
         self._last, self._last_failed = cycle.cycle, cycle.detected_at is not None
         end = max(cycle.stopped_at, cycle.began_at)
         self._given_until = end
         saved_at = self._saved_at(cycle)
         spans: list[Span] = []
-        for local_rank in sorted(set(cycle.ranks) - self._local_ranks):  # its start was not told
+        for local_rank in sorted(set(cycle.ranks) - self._local_ranks):  # its start is in no event
             if self.begin is not None and cycle.began_at > self.begin:
                 shares: Mapping[Account, float] = {"starting": cycle.began_at - self.begin}
                 before = self.begin, cycle.began_at
                 spans.append(Span(cycle.cycle, local_rank, *before, "starting", shares))
             self._local_ranks.add(local_rank)
         for local_rank in sorted(self._local_ranks):
-            rank = cycle.ranks.get(local_rank, _Rank())
+            rank = cycle.ranks.get(local_rank, _RankMarks())
             spans += self._of_rank(cycle, local_rank, rank, end, saved_at)
         return spans
 
-    def _saved_at(self, cycle: _Cycle) -> float | None:
+    def _saved_at(self, cycle: _CycleSpans) -> float | None:
         """When the last checkpoint was complete; a rank that writes none is saved by another."""
         return max(
             (
@@ -365,7 +354,12 @@ class RankSpans:
         )
 
     def _of_rank(
-        self, cycle: _Cycle, local_rank: int, rank: _Rank, end: float, saved_at: float | None
+        self,
+        cycle: _CycleSpans,
+        local_rank: int,
+        rank: _RankMarks,
+        end: float,
+        saved_at: float | None,
     ) -> list[Span]:
         beginning: Account = "starting" if cycle.began_at == self.begin else "restarting"
         detected = end if cycle.detected_at is None else cycle.detected_at
@@ -441,15 +435,15 @@ class RankSpans:
         aside: dict[Account, float],
         being: dict[Account, float],
     ) -> dict[Account, float]:
-        """The time at work, divided: what is neither saved nor evaluated in is training.
+        """The time at work, divided: all but saving and evaluating is training.
 
         Args:
             local_rank: Of which rank.
             start: Instant.
             end: Instant.
             saved_at: Instant of the last checkpoint.
-            aside: What is no training, of what has ended,
-            being: and of what has not.
+            aside: Seconds of other work that has ended,
+            being: and of other work that has not.
         """
         steps, shares = divided(end - start, added(aside, being))
         again = 0.0
@@ -464,7 +458,7 @@ class RankSpans:
         return {"steps": steps - again, "steps_again": again, **shares}
 
 
-def _in_place(cycle: _Cycle, start: float, end: float) -> dict[Account, float]:
+def _in_place(cycle: _CycleSpans, start: float, end: float) -> dict[Account, float]:
     """Seconds of restarts in place, between two instants."""
     shares: dict[Account, float] = {"stalled": 0.0, "restarting": 0.0}
     at = start
@@ -479,7 +473,7 @@ def _in_place(cycle: _Cycle, start: float, end: float) -> dict[Account, float]:
     return {account: s for account, s in shares.items() if s > 0.0}
 
 
-def _last_progress(rank: _Rank, gone_at: float, cycle: _Cycle) -> float:
+def _last_progress(rank: _RankMarks, gone_at: float, cycle: _CycleSpans) -> float:
     """When a rank of a cycle that failed made its last progress.
 
     In a hang that is its last sign. Else it was in the middle of something, which is progress as
@@ -508,7 +502,7 @@ def is_in_order(restart: schema.InPlaceRestart) -> bool:
 
 
 def spans_of(events: Iterable[Event], now: float | None = None) -> tuple[RankSpans, list[Span]]:
-    """All spans of one launcher, and what else it has found out."""
+    """All spans of one launcher, with the :class:`RankSpans` that made them."""
     made, listed = RankSpans(keeps_progress=True), list(events)
     # Of the looks in a cycle the last one says all, but for that at a verdict.
     last = {event.cycle: event for event in listed if isinstance(event.body, schema.PagesRead)}

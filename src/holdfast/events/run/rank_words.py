@@ -1,15 +1,18 @@
-"""Ranks, and what was done to them, in words that stay short for large jobs. Pure."""
+"""Ranks, and signals to them, in words that stay short for large jobs. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
 from holdfast.base.pure.rank_sets import text_of
+from holdfast.evidence.pure.failure import signal_name
+
+if TYPE_CHECKING:
+    from holdfast.watch.pure.monitor_messages import Signalled
 
 _LISTED = 8
 """More ranks are written as ranges."""
-_TO_A_RANK = r"(.* to )rank (\d+)(: .*)"
 
 
 def named(ranks: Collection[int]) -> str:
@@ -19,13 +22,20 @@ def named(ranks: Collection[int]) -> str:
     return f"rank{'' if len(numbers) == 1 else 's'} {shown}"
 
 
-def done(actions: Iterable[str]) -> str:
-    """``SIGKILL to ranks 0-3: hung; cycle 1 was started``, of an action for each rank."""
-    ranks: dict[tuple[str, str], list[int]] = {}
-    for action in actions:
-        found = re.fullmatch(_TO_A_RANK, action)
-        alike = ranks.setdefault((found[1], found[3]) if found else (action, ""), [])
-        alike += [int(found[2])] if found else []
-    return "; ".join(
-        f"{before}{named(who)}{after}" if who else before for (before, after), who in ranks.items()
-    )
+def signal_words(signum: int, ranks: Collection[int], why: str) -> str:
+    """``SIGKILL to ranks 0, 1: hung``."""
+    return f"{signal_name(signum)} to {named(ranks)}: {why}"
+
+
+def restart_words(cycle: int | None) -> list[str]:
+    """``cycle 1 was started``; nothing where none was."""
+    return [] if cycle is None else [f"cycle {cycle} was started"]
+
+
+def done_in_short(signals: Iterable[Signalled], next_cycle: int | None) -> list[str]:
+    """``SIGKILL to ranks 0-3: hung``, ``cycle 1 was started``: equal signals are one line."""
+    alike: dict[tuple[int, str], list[int]] = {}
+    for each in signals:
+        alike.setdefault((each.signal, each.why), []).append(each.rank)
+    lines = [signal_words(signum, ranks, why) for (signum, why), ranks in alike.items()]
+    return [*lines, *restart_words(next_cycle)]

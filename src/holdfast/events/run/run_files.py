@@ -1,10 +1,10 @@
-"""What the launchers of a job have left in their folders: events, incidents, how it stands."""
+"""A run as the folders of its launchers show it: events, incidents, state."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -12,50 +12,36 @@ from holdfast.base import clock
 from holdfast.base.processes.job_name import clock_of, is_living
 from holdfast.base.pure.codec import instants
 from holdfast.events.pure import schema
-from holdfast.events.pure.schema import (
-    LAUNCHER_FILE,
-    CycleJoined,
-    Event,
-    JobOver,
-    JobSucceeded,
-    LauncherStarted,
-    StallFound,
-)
 from holdfast.events.reader import events_in, first_event, read_folder
 from holdfast.events.run.incident_files import Incident, of_event, read_incidents
-from holdfast.events.run.node_clocks import Axis, Marks, on_one_axis
+from holdfast.events.run.node_clocks import Axis, ClockMarks, on_one_axis
 from holdfast.events.run.one_job import Start, of_one_job
 
 RUNNING, SUCCEEDED, FAILED, CUT_OFF = "running", "succeeded", "failed", "cut off"
 """How a launcher stands. Cut off: it was killed, or is on another host and silent."""
 _SILENT_S = 60.0
 _SILENT_SHARE = 0.05
-"""A launcher writes every 10 s, or when it has become 1 % older; only of another host we ask."""
+"""For a launcher of another host: each writes every 10 s, or when it has become 1 % older."""
 
 
 @dataclass
 class NodeRun:
-    """What one launcher has left.
+    """One launcher of a run.
 
     Attributes:
         folder: Its run folder.
-        node: Name of its host.
-        start: What its launcher has said of itself.
         events: In order of time, on the host's own monotonic clock.
-        marks: What they say of its clocks.
-        state: One of the words above.
         end: How it ended, in words; empty while it has not.
         exit_code: None while it has not.
         passed_over: Lines that are no events.
         n_events: Of all events; ``events`` lacks looks at pages that later ones replace.
-        axis: From its clock to that of the run.
     """
 
     folder: Path
     node: str
-    start: LauncherStarted
-    events: list[Event]
-    marks: Marks
+    start: schema.LauncherStarted
+    events: list[schema.Event]
+    marks: ClockMarks
     state: str
     end: str = ""
     exit_code: int | None = None
@@ -81,7 +67,7 @@ class NodeRun:
 
 @dataclass
 class Run:
-    """What all launchers of a job have left, as far as their folders were given.
+    """All launchers of a job whose folders were given.
 
     Attributes:
         nodes: In order of their start.
@@ -92,7 +78,7 @@ class Run:
     offset_s: float
 
     @cached_property
-    def events(self) -> list[Event]:
+    def events(self) -> list[schema.Event]:
         """Of all, in order of time, on one axis."""
         events = [
             _on_axis(event, node.axis, index)
@@ -104,12 +90,12 @@ class Run:
     @property
     def incidents(self) -> list[Incident]:
         """Of all nodes, each once."""
-        return [one for one in self._looks if not one.is_stall]
+        return [one for one in self._looks if not one.stall]
 
     @property
     def stalls(self) -> list[Incident]:
         """For which no rank was ended: ranks made no optimizer steps."""
-        return [one for one in self._looks if one.is_stall]
+        return [one for one in self._looks if one.stall]
 
     @cached_property
     def _looks(self) -> list[Incident]:
@@ -117,20 +103,24 @@ class Run:
         found = read_incidents([(node.node, node.folder) for node in self.nodes])
         judged: dict[str, Incident] = {}
         for event in self.events:
-            if isinstance(event.body, (schema.HangFound, StallFound)):
-                one = of_event(event, event.body, self.nodes[event.launcher].folder)
-                one.at = event.t
+            if isinstance(event.body, (schema.HangFound, schema.StallFound)):
+                folder = self.nodes[event.launcher].folder
+                one = replace(of_event(event, event.body, folder), at=event.t)
                 before = judged.get(one.name)
-                if before is None or (before.is_stall and not one.is_stall):
+                if before is None or (before.stall and not one.stall):
                     judged[one.name] = one
-        for one in found:
-            if one.name in judged:
-                one.at = judged[one.name].at
-            elif one.wall is not None:  # of an earlier version, or the event is lost
-                node = next(node for node in self.nodes if node.folder in one.path.parents)
-                one.at = one.wall - node.axis.ahead_s - self.offset_s
-        with_files = {one.name for one in found}
-        return found + [one for name, one in judged.items() if name not in with_files]
+        with_files = [replace(one, at=self._at(one, judged.get(one.name))) for one in found]
+        names = {one.name for one in found}
+        return with_files + [one for name, one in judged.items() if name not in names]
+
+    def _at(self, one: Incident, judged: Incident | None) -> float | None:
+        if judged is not None:
+            return judged.at
+        if one.wall is None:
+            return None
+        # The event is lost, or the file is of an earlier version.
+        node = next(node for node in self.nodes if node.folder in one.path.parents)
+        return one.wall - node.axis.ahead_s - self.offset_s
 
     @property
     def of_other_jobs(self) -> list[NodeRun]:
@@ -173,9 +163,6 @@ class Run:
 def read_run(folders: Iterable[Path]) -> Run:
     """Read the folders of one job.
 
-    Args:
-        folders: One for each launcher.
-
     Raises:
         FileNotFoundError: One of them has no events of a launcher.
         NewerEventsError: A newer version has written them.
@@ -189,37 +176,43 @@ def read_run(folders: Iterable[Path]) -> Run:
     return Run(nodes, offset_s)
 
 
-def _on_axis(event: Event, axis: Axis, launcher: int) -> Event:
+def _on_axis(event: schema.Event, axis: Axis, launcher: int) -> schema.Event:
     if not axis.is_moved:
-        return Event(**{**vars(event), "launcher": launcher}) if launcher else event
+        return schema.Event(**{**vars(event), "launcher": launcher}) if launcher else event
     fields = vars(event.body)
     given = {name: fields[name] for name in instants(type(event.body))}
     moved = {name: axis.at(t) for name, t in given.items() if t is not None}
     body = type(event.body)(**{**fields, **moved})
-    return Event(**{**vars(event), "t": axis.at(event.t), "body": body, "launcher": launcher})
+    return schema.Event(
+        **{**vars(event), "t": axis.at(event.t), "body": body, "launcher": launcher}
+    )
 
 
 def _read_node(folder: Path) -> NodeRun:
     events, n, bad = read_folder(folder)
-    starts = [event for event in events if isinstance(event.body, LauncherStarted)]
+    starts = [event for event in events if isinstance(event.body, schema.LauncherStarted)]
     first = next(iter(starts or events), None)
-    start = first.body if first and isinstance(first.body, LauncherStarted) else LauncherStarted()
-    marks = Marks(clock_of(start.job) or str(folder))
+    start = (
+        first.body
+        if first and isinstance(first.body, schema.LauncherStarted)
+        else schema.LauncherStarted()
+    )
+    marks = ClockMarks(clock_of(start.job) or str(folder))
     for event in events:
         marks.take(event)
     name = first.node if first else "?"
     node = NodeRun(folder, name, start, events, marks, CUT_OFF, passed_over=bad, n_events=n)
-    over = [event.body for event in events if isinstance(event.body, JobOver)]
+    over = [event.body for event in events if isinstance(event.body, schema.JobOver)]
     if over:
-        node.state = SUCCEEDED if isinstance(over[-1], JobSucceeded) else FAILED
+        node.state = SUCCEEDED if isinstance(over[-1], schema.JobSucceeded) else FAILED
         node.end, node.exit_code = over[-1].end or node.state, over[-1].exit_code
     elif events and _is_alive(start, events):
         node.state = RUNNING
     return node
 
 
-def _is_alive(start: LauncherStarted, events: list[Event]) -> bool:
-    """Whether the launcher still runs, as far as can be told from here."""
+def _is_alive(start: schema.LauncherStarted, events: list[schema.Event]) -> bool:
+    """Whether the launcher still runs; of another host, by its last event."""
     is_living_here = is_living(start.job)
     if is_living_here is not None:
         return is_living_here
@@ -231,20 +224,20 @@ def _is_alive(start: LauncherStarted, events: list[Event]) -> bool:
 def run_id_of(folder: Path) -> str | None:
     """The run id of the launcher that has written there."""
     first = first_event(folder)
-    return first.body.run_id if first and isinstance(first.body, LauncherStarted) else None
+    return first.body.run_id if first and isinstance(first.body, schema.LauncherStarted) else None
 
 
 def starts_of(folder: Path) -> dict[Start, object]:
     """Cycles that its launcher took part in; its number in each."""
     found: dict[Start, object] = {}
     with suppress(OSError):
-        for event in events_in(folder / LAUNCHER_FILE, CycleJoined):
+        for event in events_in(folder / schema.LAUNCHER_FILE, schema.CycleJoined):
             found.update(filter(None, [_started(event)]))
     return found
 
 
-def _started(event: Event) -> tuple[Start, object] | None:
+def _started(event: schema.Event) -> tuple[Start, object] | None:
     body = event.body
-    if not isinstance(body, CycleJoined):
+    if not isinstance(body, schema.CycleJoined):
         return None
     return (event.cycle, body.master_port), body.group_rank

@@ -4,8 +4,8 @@
     <temp folder>/holdfast_run_latest_<uid> -> <run folder>      without
     <runtime folder>/run                    -> <run folder>      while its launcher lives
 
-A link is made under a name of its own and renamed, so whoever reads ``latest`` always finds one,
-and of launchers that start at the same moment one wins. What cannot be made is done without.
+A link is made under another name and renamed, so that ``latest`` always exists, and of launchers
+that start at the same moment one wins. Links that cannot be made are left out.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from holdfast.base.processes.job_name import PREFIX, is_living
 
 LATEST = "latest"
 _RUN = "run"
-_TMPFS = "/dev/shm"  # noqa: S108 - as in run_dirs.py
+_TMPFS = "/dev/shm"  # noqa: S108 - private folders of mode 0700 are made in it
 
 
 def latest_link(log_dir: str | None) -> str:
-    """Where the link to the newest run is, of a log folder or of the temp folder."""
+    """Path of the link to the newest run, of a log folder or of the temp folder."""
     if log_dir is None:
         return os.path.join(tempfile.gettempdir(), f"{PREFIX}run_{LATEST}_{os.getuid()}")
     return os.path.join(log_dir, LATEST)
@@ -56,7 +56,7 @@ def drop_latest(log_dir: str | None, run_dir: str) -> None:
 
 
 def is_own_link(link: str) -> bool:
-    """Whether this user has made it: the temp folder is everybody's."""
+    """Whether this user has made it: all users write to the temp folder."""
     try:
         return os.lstat(link).st_uid == os.getuid()
     except OSError:
@@ -69,9 +69,14 @@ def note_run_dir(runtime_dir: str, run_dir: str) -> None:
         os.symlink(run_dir, os.path.join(runtime_dir, _RUN))
 
 
+def runtime_parents() -> list[str]:
+    """Folders in which launchers of this host make their runtime folders; the first is tmpfs."""
+    return list(dict.fromkeys((_TMPFS, tempfile.gettempdir())))
+
+
 def living_run_dirs() -> Iterator[str]:
     """Run folders of launchers of this user that are alive on this host."""
-    for parent in dict.fromkeys((_TMPFS, tempfile.gettempdir())):
+    for parent in runtime_parents():
         try:
             names = os.listdir(parent)
         except OSError:

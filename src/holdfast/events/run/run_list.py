@@ -17,11 +17,11 @@ from holdfast.events.run.run_links import LATEST, is_own_link, latest_link, livi
 
 
 class NoSuchRunError(Exception):
-    """No folder of a run has this name; the text says where was looked."""
+    """No folder of a run has this name; the text says which places were searched."""
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a launcher has written events there; False where we may not look, as in /tmp."""
+    """Whether a launcher has written events there; False for a folder that may not be read."""
     try:
         return (folder / LAUNCHER_FILE).is_file()
     except OSError:
@@ -32,17 +32,17 @@ def find_runs(folders: Iterable[Path] = ()) -> list[Path]:
     """Run folders of this user, the oldest first.
 
     Args:
-        folders: Log folders (``--log-dir``) to look into, besides the temp folder and what
-            launchers that run now use.
+        folders: Log folders (``--log-dir``) to look into, besides the temp folder and the folders
+            of launchers that run now.
     """
     found = {Path(folder) for folder in living_run_dirs()}
     for place in (Path(tempfile.gettempdir()), *folders):
         found |= {place} if is_run(place) else runs_in(place)
-    return by_age({folder.resolve() for folder in found if _is_ours(folder)})
+    return by_age({folder.resolve() for folder in found if _is_own(folder)})
 
 
 def runs_in(place: Path) -> set[Path]:
-    """Run folders right in this one, whoever's; none where it cannot be read."""
+    """Run folders of all users right in this one; none where it cannot be read."""
     try:
         folders = [Path(entry.path) for entry in os.scandir(place) if not entry.is_symlink()]
     except OSError:
@@ -55,7 +55,7 @@ def by_age(folders: Iterable[Path]) -> list[Path]:
     return [folder for _, folder in sorted((_began(folder), folder) for folder in folders)]
 
 
-def _is_ours(folder: Path) -> bool:
+def _is_own(folder: Path) -> bool:
     try:
         return folder.stat().st_uid == os.getuid()
     except OSError:
@@ -93,7 +93,7 @@ def _resolve(word: str) -> list[Path]:
             return _of_one_job((path / LATEST).resolve())
         if runs := by_age(runs_in(path)):
             return _of_one_job(runs[-1].resolve())
-        os.scandir(path).close()  # where it may not be read, that is what to say
+        os.scandir(path).close()  # raises where it may not be read
         raise NoSuchRunError(f"{word} is neither the folder of a run nor a log folder with runs")
     if word == LATEST:
         link = Path(latest_link(None))

@@ -1,16 +1,14 @@
-"""When a rank was in which section, as far as its page tells: for the timeline of a run. Pure.
+"""When a rank was in which section, for the timeline of a run. Pure.
 
-Nobody writes down each section: that would cost what a profiler costs. The launcher looks at the
-page of a rank now and then, and once after its end, and sees of each section since when it is open,
-how often it has ended, for how long in all, and when it last did. From one look to the next
+To write down each section would cost as much as a profiler. The launcher reads the page of a rank
+now and then, and once after its end. Between two looks this is known of a section that is
 
-    section            what is known
-    still open         that it was open all the time, and since when
+    still open         since when it is open
     ended once         both its instants
     ended more often   how often, seconds in all, and the instants between which that was
 
-So a section that is longer than the time between two looks is always known exactly, and one that
-comes rarely; of short ones that come often, their share.
+So sections that are rare, or longer than the time between two looks, are known exactly; of short
+ones that come often, their share.
 """
 
 from __future__ import annotations
@@ -18,14 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.base.pure.value import Value
-from holdfast.page.pure.page_view import Ended, RankProgress
+from holdfast.page.pure.page_view import ClosedSection, RankProgress
 
 
 class SectionSlice(Value):
     """A section was open from ``start`` to ``end``; or, where it has ended often, now and then.
 
     Attributes:
-        name: Of the section.
         start: Instant.
         end: Instant.
         times: How often it has ended. 1: the instants are those of that one time.
@@ -42,19 +39,17 @@ class SectionSlice(Value):
 
 
 class _Section:
-    """One section of a rank, from look to look."""
-
     def __init__(self, name: str, began: float) -> None:
         self.name = name
-        self.looked_at = began  # what comes later was not seen then
-        self.shown: Ended | None = None
+        self.looked_at = began
+        self.shown: ClosedSection | None = None
         self.open_since: float | None = None
         self.end = began
 
     def look(
-        self, begun: float, at: float, shown: Ended | None, open_since: float | None
+        self, begun: float, at: float, shown: ClosedSection | None, open_since: float | None
     ) -> Iterator[SectionSlice]:
-        """What was between the last look and this one."""
+        """Slices between the last look and this one."""
         before = self.shown
         if shown is not None:
             n = shown.times - (before.times if before else 0)
@@ -68,7 +63,7 @@ class _Section:
         self.looked_at, self.open_since = begun, open_since
 
     def _ended(
-        self, at: float, n: int, total_s: float, longest_s: float | None, shown: Ended
+        self, at: float, n: int, total_s: float, longest_s: float | None, shown: ClosedSection
     ) -> Iterator[SectionSlice]:
         since = self.open_since
         begin = self.looked_at
@@ -102,12 +97,7 @@ class _Section:
 
 
 class RankSections:
-    """The sections of one rank in one cycle, from look to look.
-
-    Args:
-        began: When the rank reported in.
-        ended: When the rank did, or the present.
-    """
+    """The sections of one rank in one cycle, from look to look."""
 
     def __init__(self, began: float, ended: float) -> None:
         self._began = began
@@ -115,12 +105,12 @@ class RankSections:
         self._sections: dict[str, _Section] = {}
 
     def look(self, begun: float, at: float, progress: RankProgress) -> Iterator[SectionSlice]:
-        """What was since the look before; of each section one after the other.
+        """Slices since the look before, section by section.
 
         Args:
             begun: The page was read after this instant,
             at: and before this one.
-            progress: What it showed.
+            progress: Its content.
         """
         sections = self._sections
         when = min(begun, self._ended), min(at, self._ended)
@@ -131,6 +121,6 @@ class RankSections:
             sections[name].open_since = None
 
     def over(self) -> Iterator[SectionSlice]:
-        """No look follows: what is still open."""
+        """No look follows: the sections that are still open."""
         for section in self._sections.values():
             yield from section.last(self._ended)

@@ -1,1 +1,1 @@
-"""From what each rank shows to the verdict, and the record and the words of an incident."""
+"""From the digests of ranks to the verdict; record and words of an incident."""

@@ -77,7 +77,7 @@ def digests(
 def of_living_groups(
     entries: Iterable[Entry], members: Callable[[str], tuple[int, ...]]
 ) -> list[Entry]:
-    """Without what groups did that were destroyed: after an abort, that may never end.
+    """Without operations of groups that were destroyed: after an abort, they may never end.
 
     A new group may have the name of an old one; its number differs. Where no group is known any
     more, the entries are all there is.
@@ -135,8 +135,9 @@ def _peers(entry: Entry, ranks: tuple[int, ...], text_of: Callable[..., str]) ->
 def breaks_order(entries: list[Entry]) -> bool:
     """The operation that the rank waits in has never followed the one before it, and others have.
 
-    In the order of all groups: a rank that leaves out what one group does goes on with another. An
-    operation that the rank has not called before breaks no order: evaluations begin with such.
+    In the order of all groups: a rank that leaves out an operation of one group goes on with
+    another. An operation that the rank has not called before breaks no order: evaluations begin
+    with such.
     """
     at = next((at for at, entry in enumerate(entries) if is_pending(entry)), 0)
     if at == 0:

@@ -1,4 +1,4 @@
-"""What each rank shows of itself at an incident, in some hundred bytes, and what follows from it.
+"""Digest of each rank at an incident, in some hundred bytes, and the verdict on all.
 
 Pure records. The monitor of each rank makes a :class:`RankDigest`; launchers bring all of a job to
 the leader; ``evidence/pure/verdict.py`` makes a :class:`Verdict` of them. Texts (stacks, last
@@ -9,7 +9,9 @@ Ranks are global. A set of ranks is a text: see ``base/pure/rank_sets.py``.
 
 from __future__ import annotations
 
-from holdfast.base.pure.codec import Count, Name, Raw, Text
+import enum
+
+from holdfast.base.pure.codec import Count, Instant, Name, Raw, Text
 from holdfast.base.pure.value import Value
 
 ANSWERED = "answered"
@@ -83,7 +85,7 @@ OTHER_PROCESS = "other process"
 DEBUGGER = "debugger"
 PERSON = "person"
 SERVER = "server"
-"""What a main thread waits for: :attr:`RankDigest.waits_for`."""
+"""Objects that a main thread waits for: :attr:`RankDigest.waits_for`."""
 
 STALL = "stall"
 """In the place of a kind, where incidents are counted: no rank was ended for it."""
@@ -163,7 +165,7 @@ class RankDigest(Value):
         state: Letter of ps(1), the same in both looks, which were 50 ms apart; "": gone, or it
             changed (then it runs).
         wchan: Kernel function that its main thread sleeps in.
-        waits_for: What its main thread waits for: :data:`LOCK`, ...; "": not known.
+        waits_for: Awaited by its main thread: :data:`LOCK`, ...; "": not known.
         file: The file that it waits for, where that is :data:`FILE`.
         cpu: Share of a CPU that its main thread used between the looks.
         switches: Context switches of its main thread between the looks.
@@ -186,7 +188,7 @@ class RankDigest(Value):
         worker: The one of its child processes that is worth telling, of a rank that waits for its
             data loader or a process: pid, state and telling line.
         exception: First line of the one that has ended its program, while its process still exits.
-        is_worker_hidden: Nothing shows what that one does.
+        is_worker_hidden: Nothing shows the activity of that one.
         end: :data:`GONE`, ...: there is no process; "": there is one, as far as is known.
         exit_code: With which it has ended, -N: by signal N; None: not known.
         ended_before_s: For how long it had ended when the incident began.
@@ -237,18 +239,68 @@ class RankDigest(Value):
     stopped_s: float = 0.0
 
 
+class Absence(enum.Enum):
+    """Why a node has sent no digests."""
+
+    LOST_BEFORE = "lost before"
+    LOST = "lost"
+    """Meanwhile: of each such node for a reason of its own."""
+    NO_ANSWER = "no answer"
+    NOT_ASKED = "not asked"
+
+
+class Overdue(Value):
+    """A monitor found its rank hung; evidence is taken now.
+
+    Attributes:
+        name: Of the section; null: of another clock.
+        learned: The timeout was computed from intervals.
+        at: The clock ran out.
+        detected_at: The monitor found that.
+    """
+
+    cycle: Count
+    rank: Count
+    local_rank: Count
+    pid: Count
+    clock: str
+    name: Raw | None
+    age_s: float
+    limit_s: float
+    learned: bool
+    at: Instant
+    detected_at: Instant
+
+    def __str__(self) -> str:
+        return overdue_text(self.clock, self.name, self.age_s, self.limit_s)
+
+
+def overdue_text(clock: str, name: str | None, age_s: float, limit_s: float) -> str:
+    """``section 'step': 6.0 s, timeout 5 s``."""
+    timed = f"section {name!r}" if name is not None else clock
+    return f"{timed}: {age_s:.1f} s, timeout {limit_s:g} s"
+
+
 class Missing(Value):
     """A node that has sent no digests.
 
     Attributes:
         ranks: The set of its ranks.
         why: For people.
-        is_asked: False: nobody has asked it, so its ranks cannot be blamed for their silence.
     """
 
     ranks: Raw
+    absence: Absence
     why: Text
-    is_asked: bool = True
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether its ranks can be blamed for their silence."""
+        return self.absence is not Absence.NOT_ASKED
+
+    def kind(self, node: str) -> str:
+        """Equal for nodes that are missing for one cause; ``node``: its name."""
+        return f"LOST {node}" if self.absence is Absence.LOST else self.absence.name
 
 
 class Alike(Value):
@@ -275,15 +327,17 @@ class Verdict(Value):
         kind: One of :data:`KINDS`.
         reason: A sentence for people, without its full stop; no code reads it.
         confidence: :data:`HIGH`, :data:`MEDIUM`, :data:`LOW`; :data:`NONE` without culprits.
-        groups: All ranks by what they show, culprits first, then the largest; the rest is summed
+        groups: All ranks by their state, culprits first, then the largest; the rest is summed
             up in the last one.
         nodes: Nodes of which every rank is a culprit.
-        is_hang: Ranks are to be ended for which nobody chose a timeout (``stall.py``).
+        is_hang: Ranks without a chosen timeout are to be ended (``stall.py``).
         is_stall: Ranks only make no optimizer steps, and none is ended for it.
         is_pause: The same, and not for long enough to be a stall.
         is_known: That stall, or pause, has been reported, and no rank has moved since.
-        proof: Of a hang or stall: what proves that no time can help; "": nothing does.
+        proof: Of a hang or stall: that no time can help; "": there is none.
         why_alone: Of a stall: why no rank is ended.
+        short: The first culprits and how they hang, without pids, in a few words; "": there is
+            nothing shorter than the reason.
         again_s: After which another look may tell more; 0.0: no such time is known.
     """
 
@@ -301,4 +355,5 @@ class Verdict(Value):
     is_known: bool = False
     proof: Text = ""
     why_alone: Text = ""
+    short: Text = ""
     again_s: float = 0.0

@@ -1,46 +1,9 @@
-"""What a rank shows, in words: how it hangs, what it waits for, why there is no evidence. Pure.
-
-Light, as the rank monitor writes such words, too.
-"""
+"""Words for the state of ranks in a verdict. Pure."""
 
 from __future__ import annotations
 
-from holdfast.evidence.pure.evidence import (
-    BEING_STOPPED,
-    CHILD,
-    COMPUTING,
-    DEAD,
-    DEBUGGER,
-    ENDED,
-    ENDED_BEFORE,
-    ENDED_WELL,
-    EXITING,
-    FIFO,
-    FILE,
-    FILE_LOCK,
-    GONE,
-    INTERPRETER,
-    KERNEL,
-    LOADER,
-    LOCK,
-    NATIVE,
-    OTHER_PROCESS,
-    PERSON,
-    PIPE,
-    SERVER,
-    SIGNAL,
-    SLEEP,
-    SOCKET,
-    SOCKET_OR_PIPE,
-    STOPPED,
-    STORE,
-    TASKS,
-    TERMINAL,
-    THAW,
-    UNKNOWN,
-    WAITING,
-    RankDigest,
-)
+from holdfast.evidence.pure import evidence as ev
+from holdfast.evidence.pure.evidence import RankDigest
 from holdfast.evidence.pure.hang_kind import (
     BUSY_SHARE,
     FROZEN,
@@ -51,6 +14,7 @@ from holdfast.evidence.pure.hang_kind import (
     is_frozen,
     kind_of,
 )
+from holdfast.evidence.pure.rank_words import ENDS, awaited, ended, lacking
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,83 +22,26 @@ if TYPE_CHECKING:
 
     _Verb = Callable[[str], str]
 
-_WAITS = {
-    LOCK: "a lock",
-    SLEEP: "a sleep",
-    PIPE: "a pipe",
-    FIFO: "the other end of a FIFO",
-    SOCKET: "a socket",
-    SOCKET_OR_PIPE: "a socket or pipe",
-    FILE: "a file",
-    FILE_LOCK: "a lock on a file",
-    TERMINAL: "the terminal",
-    SIGNAL: "a signal",
-    CHILD: "a child process",
-    THAW: "its control group to be thawed",
-    TASKS: "its tasks",
-    STORE: "a key of torch's store",
-    OTHER_PROCESS: "another process",
-    DEBUGGER: "a debugger",
-    PERSON: "a person",
-    SERVER: "a server",
-}
-_ENDS = {
-    GONE: "the process is gone",
-    ENDED: "its process has ended",
-    ENDED_BEFORE: "its process had ended before",
-    ENDED_WELL: "it has ended well",
-    BEING_STOPPED: "the ranks of this node are being stopped",
-}
-
-
-def awaited(waits_for: str, file: str = "") -> str:
-    """``/data/x.fifo``, ``a lock``; "": not known."""
-    return file or _WAITS.get(waits_for, waits_for)
-
-
-def lacking(digest: RankDigest) -> str:
-    """What is missing of a rank's evidence, and why; "": nothing is."""
-    if not digest.end:
-        return digest.lacks
-    before = f", {digest.ended_before_s:.1f} s before" if digest.end == ENDED_WELL else ""
-    return f"{_ended(digest.end, digest.exit_code)}{before}"
-
-
-def in_words(digest: RankDigest) -> dict[str, object]:
-    """Its fields, as files have them: for people, what it waits for and lacks in words."""
-    waits_for = awaited(digest.waits_for, digest.file)
-    return {**vars(digest), "waits_for": waits_for, "lacks": lacking(digest)}
-
-
-def _ended(end: str, exit_code: int | None) -> str:
-    if exit_code is None:
-        return _ENDS[end]
-    from holdfast.evidence.pure.failure import (  # noqa: PLC0415 - monitors know of no exit code
-        describe_exit,
-    )
-
-    return f"{_ENDS[end]}: {describe_exit(exit_code)}"
-
 
 def doing(it: Shown) -> str:
-    """What ranks show; completes "rank 5": ``in `load_batch` data.py:88``."""
-    what = it.what
-    if what in (FROZEN, STOPPED):
-        return what
-    if what == EXITING:
+    """State of ranks; completes "rank 5": ``in `load_batch` data.py:88``."""
+    state = it.state
+    if state in (FROZEN, ev.STOPPED):
+        return state
+    if state == ev.EXITING:
         return f"exiting after its {it.detail}" if it.detail else "exiting"
-    if what == IN_CALL and not it.group:
+    if state == IN_CALL and not it.group:
         return f"in `{it.call}`"
-    if what == IN_CALL:
+    if state == IN_CALL:
         line = f" in {shown(it.place)}" if it.place else ""
         return f"in `{it.call}` of group {it.group} (collective {it.seq}){line}"
-    if what == IN_PLACE:
+    if state == IN_PLACE:
         return f"in {shown(it.place)}"
-    if what == ENDED_WELL:
+    if state == ev.ENDED_WELL:
         return "ended with exit code 0"
-    if what == IN_STATE:
+    if state == IN_STATE:
         return f"in state {it.detail}"
-    end = _ended(what, it.exit_code) if what in _ENDS else it.detail
+    end = ended(state, it.exit_code) if state in ENDS else it.detail
     return f"without evidence: {end}"
 
 
@@ -165,8 +72,8 @@ def _do(verb: str) -> str:
     return {"does": "do", "is": "are", "has": "have"}.get(verb, verb.removesuffix("s"))
 
 
-def _how_it_ended(digest: RankDigest) -> str:
-    if digest.end == ENDED_WELL:
+def _how_itended(digest: RankDigest) -> str:
+    if digest.end == ev.ENDED_WELL:
         before = f", {digest.ended_before_s:.1f} s before" if digest.exit_code is not None else ""
         return f"with exit code 0{before}"
     return f"({lacking(digest)})"
@@ -194,22 +101,22 @@ def _computing(digest: RankDigest, do: _Verb) -> str:
 
 
 def _waiting(digest: RankDigest, do: _Verb) -> str:
-    if digest.waits_for == SLEEP:
+    if digest.waits_for == ev.SLEEP:
         return f"{do('sleeps')}{at(digest)}"
-    what = f" for {awaited(digest.waits_for, digest.file)}" if digest.waits_for else ""
+    state = f" for {awaited(digest.waits_for, digest.file)}" if digest.waits_for else ""
     child = f": its child process {digest.worker}" if digest.worker else ""
-    return f"{do('waits')}{what}{at(digest)}{child}"
+    return f"{do('waits')}{state}{at(digest)}{child}"
 
 
 _HOW: dict[str, Callable[[RankDigest, _Verb], str]] = {
-    DEAD: lambda digest, do: f"{do('has')} ended {_how_it_ended(digest)}",
-    EXITING: lambda digest, do: f"{do('is')} exiting{exiting_after(digest)}",
-    STOPPED: lambda digest, do: f"{do('is')} {_stopped_by(digest)}",
-    KERNEL: _kernel,
-    LOADER: _loader,
-    INTERPRETER: lambda digest, do: f"{do('holds')} the interpreter's lock{at(digest)}",
-    COMPUTING: _computing,
-    NATIVE: lambda digest, do: f"{do('is')} in native code{at(digest)}",
-    WAITING: _waiting,
-    UNKNOWN: lambda digest, do: f"{do('shows')} nothing: {lacking(digest)}",
+    ev.DEAD: lambda digest, do: f"{do('has')} ended {_how_itended(digest)}",
+    ev.EXITING: lambda digest, do: f"{do('is')} exiting{exiting_after(digest)}",
+    ev.STOPPED: lambda digest, do: f"{do('is')} {_stopped_by(digest)}",
+    ev.KERNEL: _kernel,
+    ev.LOADER: _loader,
+    ev.INTERPRETER: lambda digest, do: f"{do('holds')} the interpreter's lock{at(digest)}",
+    ev.COMPUTING: _computing,
+    ev.NATIVE: lambda digest, do: f"{do('is')} in native code{at(digest)}",
+    ev.WAITING: _waiting,
+    ev.UNKNOWN: lambda digest, do: f"{do('shows')} nothing: {lacking(digest)}",
 }

@@ -1,20 +1,20 @@
-"""Say why a rank ended, and which end was the cause of all others.
+"""Say why a rank ended, and which end was the cause of all others. Pure.
 
-Pure: facts in, words out. The first cause is a failure that the launcher did not ask for. Order is
-by cause, then by the time at which the failure *began*, as the launcher observed it; the time
-stamps in error files are whole seconds written by different processes and say nothing about order.
+The first cause is a failure that the launcher did not ask for. Order is by cause, then by the time
+at which the failure *began*, as the launcher observed it; time stamps in error files are whole
+seconds of different processes and say nothing about order.
 
-- A rank that failed because of a peer (:mod:`.echoes`) comes last: it may be reaped first,
-  while the memory of the one that it lost is still being freed, or that one writes its error file.
+- A rank that failed because of a peer (:mod:`.echoes`) comes last: it may be reaped first.
 - A hang began when it was found, before its rank was killed and its peers lost their connections.
-- Where evidence of all ranks tells which of them hold up the job, the first cause is one of those,
-  whatever ended it: it need not be the one whose timeout ran out.
+- Where evidence of all ranks names those that hold up the job, the first cause is one of those: it
+  need not be the one whose timeout ran out.
 - A rank may need seconds to exit after its exception. Its peers lose it meanwhile, fail first, and
   the launcher stops it. So a failure begins when the exception is written; and where all failures
   name a peer, the cause is a rank that was exiting of an exception when it was stopped.
-- A rank that hangs while a restart in place waits for it comes after what that restart began with.
-- A process that is killed is reported only when its memory has been freed, 75-170 ms per GiB; its
-  peers see its sockets close earlier and may fail and be reported first.
+- A rank that hangs while a restart in place waits for it comes after the fault that began that
+  restart.
+- A killed process is reported when its memory has been freed, 75-170 ms per GiB; its peers see its
+  sockets close earlier.
 """
 
 from __future__ import annotations
@@ -25,36 +25,20 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from holdfast.base.pure.numbering import GlobalRank, LocalRank, Pid
-from holdfast.base.pure.rank_sets import text_of
+from holdfast.base.pure.rank_sets import named
 from holdfast.base.pure.wording import count
 from holdfast.evidence.pure import last_words
-from holdfast.evidence.pure.attribution import LOADER_WORKER_ENDED, Attribution, attribute
 from holdfast.evidence.pure.echoes import is_echo
+from holdfast.evidence.pure.evidence import Overdue
+from holdfast.evidence.pure.failure_kinds import LOADER_WORKER_ENDED, Attribution, attribute
 from holdfast.evidence.pure.last_words import LastWords
+from holdfast.evidence.pure.rank_words import describe_exit as describe_exit  # noqa: PLC0414
+from holdfast.evidence.pure.rank_words import signal_name as signal_name  # noqa: PLC0414
 
 EXITING_S = 60.0
 """An exception that is older when its rank is stopped was not on its way to end it."""
 FREEING_S_PER_GIB = 0.2
 """How long the kernel may take to free the memory of a killed process, at most, as measured."""
-
-
-@dataclass(frozen=True)
-class Hang:
-    """What a rank's monitor found before it ended the rank.
-
-    ``clock`` is "section", "heartbeat", ...; ``name`` the section; ages and limits in seconds;
-    ``found_at`` monotonic seconds.
-    """
-
-    clock: str
-    name: str | None
-    age_s: float
-    limit_s: float
-    found_at: float = 0.0
-
-    def __str__(self) -> str:
-        what = f"section {self.name!r}" if self.name is not None else self.clock
-        return f"{what}: {self.age_s:.1f} s, timeout {self.limit_s:g} s"
 
 
 @dataclass(frozen=True)
@@ -64,26 +48,26 @@ class RankEnd:
     Attributes:
         exit_code: As of the process; -N: killed by signal N.
         ended_at: Monotonic seconds.
-        asked: We told it to stop, and this is how it did.
+        asked: The launcher told it to stop, and this is how it did.
         hang: Its monitor ended it.
-        error: What the rank wrote to its error file (type and message), if anything.
+        error: Content of the rank's error file (type and message), if anything.
         traceback: From the same file.
         last_lines: The end of its stderr.
         line_times: When each of these came, monotonic seconds; empty: not known.
-        asked_at: When we told it to stop, monotonic seconds; None: we have not.
+        asked_at: When the launcher did, monotonic seconds; None: it has not.
         oom_kills: Scope ("cgroup", "host") of kernel out-of-memory kills seen since it started.
         peak_rss_kib: Largest resident size.
         parked: Interpreters that were parked on its node when SIGKILL ended it, and their memory
             in KiB.
         is_condemned: Its monitor signalled it because it hung: it failed, even with exit code 0.
-        host_problem: The launcher ended it, because of what was found about the host.
+        host_problem: The launcher ended it, because of a finding about the host.
         hung_in_place: Its node's guard ended it, as it did not come back for a restart in place.
-        began_restart: Why a restart in place began that failed later: it is what went wrong first.
+        began_restart: Why a restart in place began that failed later: that fault came first.
         began_restart_at: When it did, monotonic seconds.
         launcher_slept_s: Its monitor ended it, for its launcher did nothing for so long.
-        is_stuck: It has not ended: SIGKILL does not end it. ``ended_at`` is when we gave up.
-        raised: The traceback of the exception that nothing caught, as the rank told its launcher.
-        raised_at: When it did, monotonic seconds; None: it told of none.
+        is_stuck: It has not ended: SIGKILL does not end it. ``ended_at``: the launcher gave up.
+        raised: The traceback of the uncaught exception, as the rank sent it to its launcher.
+        raised_at: When it did, monotonic seconds; None: it sent none.
         exit_handlers_s: It was killed, as its exit handlers had not ended after so long.
     """
 
@@ -93,7 +77,7 @@ class RankEnd:
     exit_code: int
     ended_at: float
     asked: bool = False
-    hang: Hang | None = None
+    hang: Overdue | None = None
     error: str | None = None
     traceback: str | None = None
     last_lines: Sequence[str] = ()
@@ -120,7 +104,7 @@ class RankEnd:
 
     @cached_property
     def last_words(self) -> LastWords:
-        """What it said of its end."""
+        """Its last words."""
         if self.error:
             return last_words.of_error_file(self.error, self.traceback)
         if self.raised and not self._on_stderr.is_final:  # a terminal's, or a file's
@@ -129,7 +113,7 @@ class RankEnd:
 
     @property
     def _code(self) -> int:
-        """What it ends with by itself."""
+        """Exit code without the launcher's signal."""
         return 1 if self.raised_at is not None else self.exit_code
 
     @cached_property
@@ -143,7 +127,7 @@ class RankEnd:
 
     @cached_property
     def exception_when_asked(self) -> LastWords | None:
-        """The exception that was ending it when it was told to stop; None: none was."""
+        """The exception that was ending it when the launcher stopped it; None: none was."""
         words = self._on_stderr if self.asked and not self.is_stuck else LastWords()
         if not words.is_final or words.has_more or _names_a_peer(words):
             return None
@@ -157,7 +141,7 @@ class RankEnd:
         if self.began_restart is not None:
             return self.began_restart_at
         if self.hang is not None:
-            return self.hang.found_at
+            return self.hang.detected_at
         if self.raised_at is not None:
             return min(self.raised_at, self.ended_at)
         if self.exit_code == -signal.SIGKILL and not self.is_stuck:
@@ -184,7 +168,7 @@ class RankEnd:
 
     @cached_property
     def attribution(self) -> Attribution:
-        """What it died of by itself, as far as its last words tell."""
+        """Cause of its death, as far as its last words tell."""
         if (words := self.exception_when_asked) is not None:
             return attribute(1, words)
         if self.asked or self._was_ended or self.is_stuck:
@@ -213,7 +197,7 @@ def _names_a_peer(words: LastWords) -> bool:
 
 
 def was_asked(exit_code: int, signals_sent: Collection[int]) -> bool:
-    """An end like this is what our signals led to; SIGKILL counts only if it was ours."""
+    """The launcher's signals led to such an end; SIGKILL counts only if the launcher sent it."""
     if exit_code == -signal.SIGKILL:
         return signal.SIGKILL in signals_sent
     return bool(signals_sent)
@@ -250,21 +234,6 @@ def gone_before(ends: Sequence[RankEnd], cause: RankEnd) -> list[RankEnd]:
     )
 
 
-def describe_exit(exit_code: int) -> str:
-    """``exit code 3``, ``killed by SIGSEGV``."""
-    if exit_code >= 0:
-        return f"exit code {exit_code}"
-    return f"killed by {signal_name(-exit_code)}"
-
-
-def signal_name(signum: int) -> str:
-    """``SIGTERM``; ``signal 41`` where a signal has no name."""
-    try:
-        return signal.Signals(signum).name
-    except ValueError:
-        return f"signal {signum}"
-
-
 def explain(end: RankEnd, culprits: Collection[int] = ()) -> str:
     """One line: how the rank ended, and why, as far as it is known.
 
@@ -272,7 +241,7 @@ def explain(end: RankEnd, culprits: Collection[int] = ()) -> str:
     """
     hung = "hung"
     if culprits and end.rank not in culprits:
-        hung = f"waited for {'rank' if len(culprits) == 1 else 'ranks'} {text_of([*culprits])}"
+        hung = f"waited for {named(culprits)}"
     if end.is_stuck:
         why = f"{hung} ({end.hang}); " if end.hang is not None else ""
         if end.host_problem is not None:

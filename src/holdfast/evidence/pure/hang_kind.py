@@ -1,36 +1,17 @@
-"""How one rank hangs, by what it shows of itself. Pure; ``evidence_words.py`` says it in words."""
+"""How one rank hangs, from its digest. Pure; ``evidence_words.py`` says it in words."""
 
 from __future__ import annotations
 
 from holdfast.base.pure.value import Value
-from holdfast.evidence.pure.evidence import (
-    BEING_STOPPED,
-    COMPUTING,
-    DEAD,
-    ENDED,
-    ENDED_BEFORE,
-    ENDED_WELL,
-    EXITING,
-    GONE,
-    INTERPRETER,
-    KERNEL,
-    LOADER,
-    MISSING,
-    NATIVE,
-    SILENT,
-    STOPPED,
-    THAW,
-    UNKNOWN,
-    WAITING,
-    RankDigest,
-)
+from holdfast.evidence.pure import evidence as ev
+from holdfast.evidence.pure.evidence import RankDigest
 
 FROZEN = "frozen"
 IN_CALL = "in call"
 IN_PLACE = "in place"
 NOTHING = "nothing"
 IN_STATE = "in state"
-"""What a rank shows, beside the kinds and ends of ``evidence.py``: :attr:`Shown.what`."""
+"""States of a rank, beside the kinds and ends of ``evidence.py``: :attr:`Shown.state`."""
 
 BUSY_SHARE = 0.5
 """Of a CPU, from which on a main thread computes,"""
@@ -41,52 +22,52 @@ BUSY_SWITCHES = 6
 def kind_of(digest: RankDigest) -> str:
     """How a rank hangs that waits for no other."""
     if is_gone(digest):
-        return DEAD
+        return ev.DEAD
     if digest.state in ("T", "t") or is_frozen(digest):
-        return STOPPED
+        return ev.STOPPED
     if digest.state == "D":
-        return KERNEL
+        return ev.KERNEL
     if digest.exception or _has_no_frames(digest):
-        return EXITING
+        return ev.EXITING
     if digest.is_in_loader:
-        return LOADER
-    if digest.helper == SILENT:
-        return INTERPRETER
+        return ev.LOADER
+    if digest.helper == ev.SILENT:
+        return ev.INTERPRETER
     if digest.state == "R" or digest.cpu >= BUSY_SHARE or digest.switches >= BUSY_SWITCHES:
-        return COMPUTING
+        return ev.COMPUTING
     if digest.is_in_collective:
-        return NATIVE
-    return WAITING if digest.state else UNKNOWN
+        return ev.NATIVE
+    return ev.WAITING if digest.state else ev.UNKNOWN
 
 
 def is_frozen(digest: RankDigest) -> bool:
     """By its control group's freezer; the kernel shows state D, as of a wait for a disk."""
-    return digest.state == "D" and digest.waits_for == THAW
+    return digest.state == "D" and digest.waits_for == ev.THAW
 
 
 def is_gone(digest: RankDigest) -> bool:
     """Its process has ended."""
-    return digest.end in (GONE, ENDED, ENDED_WELL) or digest.state in ("Z", "X")
+    return digest.end in (ev.GONE, ev.ENDED, ev.ENDED_WELL) or digest.state in ("Z", "X")
 
 
 def _has_no_frames(digest: RankDigest) -> bool:
     """Its interpreter is going: its stacks were taken, and are none, or it takes none any more."""
     is_looked_at = not digest.lacks or not digest.has_handler
-    return digest.helper == SILENT and not digest.stack and is_looked_at
+    return digest.helper == ev.SILENT and not digest.stack and is_looked_at
 
 
 class Shown(Value):
-    """What a rank shows in the summary of its job: ranks that show the same are told as one group.
+    """A rank in the summary of its job: ranks that show the same form one group.
 
     Attributes:
-        what: :data:`IN_CALL`, ..., or the kind or end that says it all.
+        state: :data:`IN_CALL`, ..., or the kind or end that says it all.
         call, group, seq: Where that is a collective; without its line only the name of the call.
         place: The telling line.
-        exit_code: Of a process that has ended, and not well; None: not known.
+        exit_code: Of a process that has ended with a failure; None: not known.
         detail: An exception, the letter of a state, or why there is no evidence.
     """
 
-    what: str
+    state: str
     call: str = ""
     group: str = ""
     seq: int = -1
@@ -97,25 +78,32 @@ class Shown(Value):
     @property
     def is_nothing(self) -> bool:
         """There is no evidence of them."""
-        return self.what in (MISSING, NOTHING, GONE, ENDED, ENDED_BEFORE, BEING_STOPPED)
+        return self.state in (
+            ev.MISSING,
+            NOTHING,
+            ev.GONE,
+            ev.ENDED,
+            ev.ENDED_BEFORE,
+            ev.BEING_STOPPED,
+        )
 
 
 def shown_by(digest: RankDigest, *, with_line: bool) -> Shown:
     """``with_line``: of its call of a collective."""
     pending = next((group for group in digest.groups if group.pending), None)
     kind = kind_of(digest)
-    if kind == STOPPED:
-        return Shown(FROZEN if is_frozen(digest) else STOPPED)
-    if kind == EXITING:
-        return Shown(EXITING, detail=digest.exception)
+    if kind == ev.STOPPED:
+        return Shown(FROZEN if is_frozen(digest) else ev.STOPPED)
+    if kind == ev.EXITING:
+        return Shown(ev.EXITING, detail=digest.exception)
     if pending is not None and with_line:
         return Shown(IN_CALL, pending.pending, pending.name, pending.seq, digest.place)
     if pending is not None:
         return Shown(IN_CALL, pending.pending.partition(" ")[0])
     if digest.place:
         return Shown(IN_PLACE, place=digest.place)
-    if digest.end == ENDED_WELL:
-        return Shown(ENDED_WELL)
+    if digest.end == ev.ENDED_WELL:
+        return Shown(ev.ENDED_WELL)
     if digest.end:
         return Shown(digest.end, exit_code=digest.exit_code)
     if digest.lacks:

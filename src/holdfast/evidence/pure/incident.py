@@ -1,13 +1,9 @@
-"""Words for a hang: what happened, to whom, with which numbers, what is done, what can be changed.
-
-Pure. One record is shown three ways: as one line for the log, as a report for people, as JSON.
-"""
+"""Words for one hung rank: a line for the log, and a report, from the fields of its JSON. Pure."""
 
 from __future__ import annotations
 
 from holdfast.base.pure.wording import count
 from holdfast.page.pure import clocks
-from holdfast.page.pure.clocks import Overdue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +21,6 @@ _OPTION = {
     clocks.FIRST_REPORT: "--ft-first-call-timeout",
 }
 _TEN_S = 10.0
-TIME_FORMAT = "%Y-%m-%d %H:%M:%S %z"
 
 
 def seconds(value: float) -> str:
@@ -33,47 +28,51 @@ def seconds(value: float) -> str:
     return f"{value:.1f} s" if value >= _TEN_S else f"{value:.2f} s"
 
 
-def what(overdue: Overdue, now: float) -> str:
-    """Which clock, how old, and how old it may become."""
-    age = seconds(overdue.age_s(now))
+def describe_clock(record: Mapping[str, Any]) -> str:
+    """Which clock, how old, and how old it may become.
+
+    Args:
+        record: Has the fields of ``monitor_messages.Overdue``.
+    """
+    age = seconds(record["age_s"])
     text = {
         clocks.INITIAL_HEARTBEAT: f"Did not get initial heartbeat for {age}",
         clocks.HEARTBEAT: f"Did not get subsequent heartbeat for {age}",
-        clocks.SECTION: f"Section '{overdue.name}' has been open for {age}",
+        clocks.SECTION: f"Section '{record['name']}' has been open for {age}",
         clocks.OUTSIDE_SECTIONS: f"Was out of section for {age}",
         clocks.STEP: f"Has made no optimizer step for {age}",
         clocks.PAUSE: f"Has made no optimizer step for {age}",
         clocks.EXIT: f"Its process has run on for {age} since it left its monitor",
         clocks.FIRST_REPORT: "Has not called init_workload_monitoring() for "
         f"{age} since another rank did",
-    }[overdue.clock]
-    return f"{text}, timeout {seconds(overdue.limit_s)}"
+    }[record["clock"]]
+    return f"{text}, timeout {seconds(record['limit_s'])}"
 
 
-def advice(overdue: Overdue, *, learned: bool) -> str:
-    """What to change if the rank was just slow."""
-    if learned:
+def advice(record: Mapping[str, Any]) -> str:
+    """The option to change if the rank was just slow."""
+    if record["learned"]:
         return "The timeout was learned from this job; the next one will be at least twice as long"
-    twice = f"{2.0 * overdue.limit_s:.6g}"
-    value = twice if overdue.name is None else f"{overdue.name}:{twice}"
-    return f"To allow longer: {_OPTION[overdue.clock]} {value}"
+    twice = f"{2.0 * record['limit_s']:.6g}"
+    value = twice if record["name"] is None else f"{record['name']}:{twice}"
+    return f"To allow longer: {_OPTION[record['clock']]} {value}"
 
 
-def who(record: Mapping[str, Any]) -> str:
+def named(record: Mapping[str, Any]) -> str:
     """The rank, in the words used everywhere."""
     return f"rank {record['rank']} (pid {record['pid']}, node {record['node']})"
 
 
-def is_what(record: Mapping[str, Any]) -> str:
+def described(record: Mapping[str, Any]) -> str:
     """Whether it hangs, or only waits for one that does; completes "rank 3"."""
     return str(record.get("is") or "is hung")
 
 
-def report(record: Mapping[str, Any], overdue: Overdue, now: float, stacks: str) -> str:
+def report(record: Mapping[str, Any], stacks: str) -> str:
     """The text of an incident. ``record`` has the fields of its JSON."""
     return "\n".join(
         [
-            f"{who(record)} {is_what(record)}: {what(overdue, now)}.",
+            f"{named(record)} {described(record)}: {describe_clock(record)}.",
             "",
             f"time            {record['time']}",
             f"cycle           {record['cycle']}",
@@ -85,7 +84,7 @@ def report(record: Mapping[str, Any], overdue: Overdue, now: float, stacks: str)
             *operations(record.get("operations", ())),
             *_actions(record["actions"]),
             "",
-            advice(overdue, learned=record["learned"]) + ".",
+            advice(record) + ".",
             "",
             stacks.rstrip() or f"No stacks: {record['why_not']}.",
             "",
@@ -100,7 +99,7 @@ def sight(record: Mapping[str, Any], stacks: str) -> str:
     state += f" in {record['wchan']}" if record["wchan"] else ""
     return "\n".join(
         [
-            f"{who(record)} was looked at: {record['overdue'] or 'it is not overdue'}.",
+            f"{named(record)} was looked at: {record['overdue'] or 'it is not overdue'}.",
             "",
             f"time            {record['time']}",
             f"cycle           {record['cycle']}",

@@ -1,7 +1,4 @@
-"""What all ranks show at an incident: who waits for whom, and who shows the same. Pure.
-
-:class:`JobEvidence` is what the rules of ``evidence/pure/verdict.py`` ask.
-"""
+"""All ranks at an incident: the wait graph, and groups of ranks that show the same. Pure."""
 
 from __future__ import annotations
 
@@ -11,20 +8,12 @@ from functools import cached_property
 
 from holdfast.base.pure.rank_sets import ranks_of, text_of
 from holdfast.base.pure.wording import count
-from holdfast.evidence.pure.evidence import (
-    ENDED_WELL,
-    MISMATCH,
-    MISSING,
-    STORE,
-    Alike,
-    GroupDigest,
-    Missing,
-    RankDigest,
-    Verdict,
-)
-from holdfast.evidence.pure.evidence_words import at, awaited, doing, how
+from holdfast.evidence.pure import evidence as ev
+from holdfast.evidence.pure.evidence import Alike, GroupDigest, Missing, RankDigest, Verdict
+from holdfast.evidence.pure.evidence_words import at, doing, how
 from holdfast.evidence.pure.hang_kind import Shown, kind_of, shown_by
 from holdfast.evidence.pure.mismatch import CallsAt
+from holdfast.evidence.pure.rank_words import awaited
 from holdfast.evidence.pure.wait_graph import complete
 
 _GROUPS = 8
@@ -32,7 +21,7 @@ _KINDS_TOLD = 3
 
 
 class JobEvidence:
-    """What all ranks show.
+    """All digests of an incident, and facts that follow from them.
 
     Attributes:
         digests: By rank.
@@ -52,7 +41,7 @@ class JobEvidence:
     @property
     def ended_well(self) -> set[int]:
         """Ranks that have ended, and not of a failure."""
-        return {r for r, digest in self.digests.items() if digest.end == ENDED_WELL}
+        return {r for r, digest in self.digests.items() if digest.end == ev.ENDED_WELL}
 
     def is_few(self, ranks: Collection[int]) -> bool:
         """They are less than half of all, or the only ones."""
@@ -62,7 +51,7 @@ class JobEvidence:
 
     @cached_property
     def groups(self) -> dict[tuple[str, str], dict[int, GroupDigest]]:
-        """By name and members: what each rank says of a group."""
+        """By name and members of a group: its digest on each rank."""
         found: dict[tuple[str, str], dict[int, GroupDigest]] = defaultdict(dict)
         for rank, digest in self.digests.items():
             for group in digest.groups:
@@ -71,10 +60,10 @@ class JobEvidence:
 
     @cached_property
     def calls_at(self) -> CallsAt:
-        """What each rank called as which collective, as far as ranks wait in it or the next."""
+        """Call of each rank, by collective, as far as ranks wait in it or the next."""
         found: CallsAt = defaultdict(dict)
-        for (name, members), told in self.groups.items():
-            for rank, group in told.items():
+        for (name, members), digests in self.groups.items():
+            for rank, group in digests.items():
                 if group.pending and not group.peers:
                     found[name, members, group.seq][rank] = group.pending
                     if group.last:
@@ -94,8 +83,8 @@ class JobEvidence:
     def awaited(self) -> set[int]:
         """Ranks for which one of those waits."""
         found: set[int] = set()
-        for (_, members), told in self.groups.items():
-            waits = [group for group in told.values() if group.pending]
+        for (_, members), digests in self.groups.items():
+            waits = [group for group in digests.values() if group.pending]
             if not waits:
                 continue
             for group in waits:
@@ -103,7 +92,7 @@ class JobEvidence:
             seqs = [group.seq for group in waits if not group.peers]
             if seqs:
                 last = max(seqs)
-                begun = {rank for rank, group in told.items() if group.enqueued >= last}
+                begun = {rank for rank, group in digests.items() if group.enqueued >= last}
                 found.update({*(ranks_of(members) or self.digests)} - begun)
         return found
 
@@ -140,13 +129,17 @@ class JobEvidence:
         return tuple(sorted(n for n, some in named.items() if some == all_of[n] > 1))
 
     def doing(self, rank: int) -> str:
-        """What it shows; completes "rank 5"."""
-        return doing(self._shown_by(rank))
+        """State of a rank; completes "rank 5"."""
+        return self._in_words(self._shown_by(rank), rank)
+
+    def _in_words(self, shown: Shown, rank: int) -> str:
+        return self.missing[self.silent[rank]].why if shown.state == ev.MISSING else doing(shown)
 
     def _shown_by(self, rank: int, *, with_line: bool = False) -> Shown:
         digest = self.digests.get(rank)
         if digest is None:
-            return Shown(MISSING, detail=self.missing[self.silent[rank]].why)
+            node = self.silent[rank]
+            return Shown(ev.MISSING, detail=self.missing[node].kind(node))
         return shown_by(digest, with_line=with_line)
 
     def others(self, culprits: Collection[int]) -> str:
@@ -175,7 +168,7 @@ class JobEvidence:
     @cached_property
     def at_store(self) -> set[int]:
         """Ranks that wait for a key of torch's store, which another one may have to set."""
-        return {rank for rank, digest in self.digests.items() if digest.waits_for == STORE}
+        return {rank for rank, digest in self.digests.items() if digest.waits_for == ev.STORE}
 
     def _others_in_transfers(self, rest: Collection[int]) -> str:
         """For whom those wait is not known."""
@@ -193,10 +186,10 @@ class JobEvidence:
             return ""
         verb = "waits" if len(waiting) == 1 else "wait"
         where = at(self.digests[waiting[0]])
-        return f"; {count(len(waiting), 'other rank')} {verb} for {awaited(STORE)}{where}"
+        return f"; {count(len(waiting), 'other rank')} {verb} for {awaited(ev.STORE)}{where}"
 
     def looks_alike(self) -> str:
-        """What the ranks show, and that it decides nothing."""
+        """State of the ranks, which decides nothing."""
         return f"the evidence does not tell which rank holds up the others: {self.summary()}"
 
     def summary(self) -> str:
@@ -209,14 +202,14 @@ class JobEvidence:
         return f"{shown_ranks}{alike}" if groups else "no rank has shown anything"
 
     def alike(self, culprits: Collection[int], *, with_lines: bool = False) -> tuple[Alike, ...]:
-        """All ranks by what they show, culprits first."""
+        """All ranks by their state, culprits first."""
         found: dict[tuple[bool, Shown], list[int]] = defaultdict(list)
         for rank in sorted(self.digests.keys() | self.silent.keys()):
             found[rank not in culprits, self._shown_by(rank, with_line=with_lines)].append(rank)
         ordered = sorted(found.items(), key=lambda item: (item[0][0], -len(item[1])))
         groups = [
-            Alike(text_of(ranks), len(ranks), doing(what), what.is_nothing)
-            for (_, what), ranks in ordered
+            Alike(text_of(ranks), len(ranks), self._in_words(state, ranks[0]), state.is_nothing)
+            for (_, state), ranks in ordered
         ]
         if len(groups) <= _GROUPS:
             return tuple(groups)
@@ -230,7 +223,7 @@ class JobEvidence:
         """All of it."""
         named = tuple(sorted(culprits))
         nodes = self.whole_nodes(named)
-        alike = self.alike(named, with_lines=kind == MISMATCH)
+        alike = self.alike(named, with_lines=kind == ev.MISMATCH)
         return Verdict(named, kind, reason, confidence, alike, nodes)
 
     def named(self, culprits: Collection[int], confidence: str) -> Verdict:
@@ -240,20 +233,23 @@ class JobEvidence:
             by_kind[self.kind(rank)].append(rank)
         kinds = sorted(by_kind, key=lambda kind: -len(by_kind[kind]))
         parts = [self.sentence(by_kind[kind]) for kind in kinds[:_KINDS_TOLD]]
-        return self.verdict(
+        found = self.verdict(
             culprits, kinds[0], "; ".join(parts) + self.others(culprits), confidence
         )
+        short = self.sentence(by_kind[kinds[0]], is_short=True)
+        return Verdict(**{**vars(found), "short": short})
 
     def kind(self, rank: int) -> str:
         """How it hangs."""
         digest = self.digests.get(rank)
-        return MISSING if digest is None else kind_of(digest)
+        return ev.MISSING if digest is None else kind_of(digest)
 
-    def sentence(self, ranks: list[int]) -> str:
+    def sentence(self, ranks: list[int], *, is_short: bool = False) -> str:
         """Of ranks that hang alike."""
+        name = f"rank {ranks[0]}" if is_short and len(ranks) == 1 else self.name(ranks)
         digest = self.digests.get(ranks[0])
         if digest is None:
             why = self.missing[self.silent[ranks[0]]].why
             does = "does" if len(ranks) == 1 or self.whole_nodes(ranks) else "do"
-            return f"{self.name(ranks)} {does} not answer: {why}"
-        return f"{self.name(ranks)} {how(digest, are_many=len(ranks) > 1)}"
+            return f"{name} {does} not answer: {why}"
+        return f"{name} {how(digest, are_many=len(ranks) > 1)}"

@@ -1,4 +1,4 @@
-"""What a rank wrote at its end: the exception that ended it, or its last line. Pure.
+"""Last words of a rank: the exception that ended it, or its last line. Pure.
 
 A rank's stderr also holds exceptions that did not end it: of a thread, of an exit handler or a
 destructor, which come after the one that did, and those that the program caught, wrote and
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from holdfast.base.pure.value import Value
 
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
-"""What torch's excepthook puts before each line, once there is a process group."""
+"""Prefix of each line by torch's excepthook, once there is a process group."""
 _UNSHOWN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 _BAR = re.compile(r"^ +(?:\+-[-+].*|[|+] ?)")
 """Before the lines of an exception group, and between its parts."""
@@ -45,7 +45,7 @@ _NOISE = re.compile(
     r"|^(?!.*\b(?:ERROR|CRITICAL)\b).*\bholdfast\.(?:fault_tolerance|inprocess|integrations)"
     r"(?:\.[a-z_]+)*(?![\w.])"
 )
-"""Warnings, progress bars, and lines that belong to others, or to us, by the name of the logger."""
+"""Warnings, progress bars, and lines of other programs or of holdfast, by the logger's name."""
 _AT_ONCE_S = 0.2
 """Lines of one traceback come within this time."""
 _SAID_LATELY_S = 10.0
@@ -57,10 +57,10 @@ _ABORTED = ("terminate called", "Fatal Python error")
 
 
 class LastWords(Value):
-    """What a rank said of its end.
+    """Last words of a rank.
 
     Attributes:
-        text: The exception's message with what it was raised from, or the last line; for rules.
+        text: The exception's message, with those of its causes, or the last line; for rules.
         message: First line of the exception's message, or the last line; for people.
         exception: Name of the exception, without its module; empty: there was none.
         place: ``file:line`` of the innermost frame of the user's code; empty: not known.
@@ -96,7 +96,7 @@ class _Traceback:
 
 
 def plain(line: str) -> str:
-    """A line of stderr without colours, and without what torch puts before it."""
+    """A line of stderr without colours, and without torch's prefix."""
     return _RANK_PREFIX.sub("", _UNSHOWN.sub("", line)).rstrip()
 
 
@@ -136,7 +136,7 @@ def read(
 
 
 def of_error_file(error: str, traceback: str | None) -> LastWords:
-    """The same of what ``@record`` wrote."""
+    """The same, from a file that ``@record`` wrote."""
     lines = [line for each in error.splitlines() if (line := plain(each))] or [""]
     place = place_of(traceback.splitlines()) if traceback else ""
     inner = _tracebacks(list(enumerate(lines)))  # of a data loader's worker

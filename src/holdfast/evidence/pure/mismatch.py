@@ -30,7 +30,7 @@ def _comparable(call: str) -> str:
 
 
 def odd_ones(calls_at: CallsAt) -> tuple[set[int], dict[int, str]]:
-    """The fewest, where ranks differ first, and what each rank called there; empty: a tie."""
+    """The fewest, where ranks differ first, and the call of each rank there; empty: a tie."""
     for (name, _, seq), calls in sorted(calls_at.items(), key=lambda item: item[0][2]):
         if differ(calls):
             counted = Counter(map(_comparable, calls.values())).most_common()
@@ -57,8 +57,8 @@ def begun_of(digest: RankDigest) -> tuple[int, ...]:
 def left_out(calls_at: CallsAt, begun: Mapping[int, tuple[int, ...]]) -> set[int]:
     """Of ranks that wait in one collective, the few that have begun less elsewhere; empty: none.
 
-    The second groups of all ranks have the same part, so have the third. A rank that left out what
-    its second group does waits with others that did what theirs does.
+    The second groups of all ranks have the same part, so have the third. A rank that left out an
+    operation of its second group waits with others that did not.
 
     Args:
         calls_at: See above.

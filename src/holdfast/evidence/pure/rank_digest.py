@@ -1,28 +1,11 @@
-"""From what a monitor has seen of its rank to the digest of it. Pure, and light."""
+"""From the evidence of a rank to its digest. Pure, and light."""
 
 from __future__ import annotations
 
 from holdfast.base.pure.value import Value
-from holdfast.evidence.pure.evidence import (
-    ANSWERED,
-    CHILD,
-    FIFO,
-    FILE,
-    FILE_LOCK,
-    LOCK,
-    PIPE,
-    SIGNAL,
-    SILENT,
-    SLEEP,
-    SOCKET,
-    SOCKET_OR_PIPE,
-    STORE,
-    TASKS,
-    TERMINAL,
-    THAW,
-    RankDigest,
-)
-from holdfast.evidence.pure.stacks import Place, hash_of
+from holdfast.evidence.pure import evidence as ev
+from holdfast.evidence.pure.evidence import RankDigest
+from holdfast.evidence.pure.stacks import ThreadPlace, hash_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,29 +13,29 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.evidence.pure.evidence import Operations
-    from holdfast.page.pure.clocks import Overdue, Snapshot
+    from holdfast.page.pure.clocks import RunningClock, Snapshot
 
 _WAITS = (
-    ("futex", LOCK),
-    ("nanosleep", SLEEP),
-    ("wait_for_partner", FIFO),
-    ("pipe", PIPE),
-    ("do_wait", CHILD),
-    ("n_tty", TERMINAL),
-    ("poll", SOCKET_OR_PIPE),
-    ("select", SOCKET_OR_PIPE),
-    ("unix_stream", SOCKET),
-    ("sk_wait", SOCKET),
-    ("inet", SOCKET),
-    ("wait_woken", SOCKET),  # a terminal, too, but that is read by read(2)
-    ("locks_lock", FILE_LOCK),
-    ("pause", SIGNAL),
-    ("sigsuspend", SIGNAL),
-    ("sigtimedwait", SIGNAL),
+    ("futex", ev.LOCK),
+    ("nanosleep", ev.SLEEP),
+    ("wait_for_partner", ev.FIFO),
+    ("pipe", ev.PIPE),
+    ("do_wait", ev.CHILD),
+    ("n_tty", ev.TERMINAL),
+    ("poll", ev.SOCKET_OR_PIPE),
+    ("select", ev.SOCKET_OR_PIPE),
+    ("unix_stream", ev.SOCKET),
+    ("sk_wait", ev.SOCKET),
+    ("inet", ev.SOCKET),
+    ("wait_woken", ev.SOCKET),  # a terminal, too, but that is read by read(2)
+    ("locks_lock", ev.FILE_LOCK),
+    ("pause", ev.SIGNAL),
+    ("sigsuspend", ev.SIGNAL),
+    ("sigtimedwait", ev.SIGNAL),
 )
-"""Kernel functions by a part of their name, and what a process sleeps in them for."""
-_READS = (("pipe:", PIPE), ("socket:", SOCKET))
-"""The same of what it reads from; anything else is a file."""
+"""Kernel functions by a part of their name, and the reason why a process sleeps there."""
+_READS = (("pipe:", ev.PIPE), ("socket:", ev.SOCKET))
+"""The same by the object that it reads from; any other one is a file."""
 _PLACES_MAX = 200
 _STORE_CALLS = ("wait", "get", "multi_get", "add", "compare_set", "check", "queue_pop", "barrier")
 """Methods of torch's stores that wait for an answer."""
@@ -76,7 +59,7 @@ class Sight(Value):
     reads: str = ""
 
 
-class Seen(Value):
+class RankEvidence(Value):
     """All that was seen of a rank.
 
     Attributes:
@@ -86,19 +69,19 @@ class Seen(Value):
         place: Where its main thread is.
         is_asked: Its helper thread was asked.
         is_alive: It has answered.
-        operations: What it has answered.
+        operations: Its answer.
         unread_bytes: In its TCP connections.
         worker: A data loader's worker, for people.
         is_worker_hidden: Its stack cannot be taken.
         has_handler: False: the process takes no stacks any more.
-        lacks: What is missing, and why.
+        lacks: Missing facts, and why.
         is_frozen: Its control group is frozen.
     """
 
     first: Sight | None
     second: Sight | None = None
     apart_s: float = 0.0
-    place: Place = Place()
+    place: ThreadPlace = ThreadPlace()
     is_asked: bool = False
     is_alive: bool = False
     operations: Operations | None = None
@@ -125,20 +108,20 @@ def state_of(first: Sight | None, second: Sight | None) -> str:
 
 
 def waits_for(sight: Sight | None) -> str:
-    """What a process that sleeps waits for, as far as the kernel says."""
+    """Reason why a process sleeps, as far as the kernel says."""
     if sight is None or sight.state not in ("S", "D"):
         return ""
     if sight.reads:
-        return next((what for part, what in _READS if sight.reads.startswith(part)), FILE)
-    return next((what for part, what in _WAITS if part in sight.wchan), "")
+        return next((reason for part, reason in _READS if sight.reads.startswith(part)), ev.FILE)
+    return next((reason for part, reason in _WAITS if part in sight.wchan), "")
 
 
 def digest(
     identity: Mapping[str, Any],
-    seen: Seen,
+    seen: RankEvidence,
     snapshot: Snapshot | None,
     iteration: int | None,
-    overdue: Overdue | None,
+    overdue: RunningClock | None,
     now: float,
     *,
     pause_s: float = 0.0,
@@ -161,22 +144,22 @@ def digest(
     sections = snapshot.sections if snapshot is not None else {}
     section = max(sections, key=sections.__getitem__, default=None)
     beat_at = snapshot.heartbeat_at if snapshot is not None else None
-    place, told = seen.place, seen.operations
+    place, answer = seen.place, seen.operations
     cpu_ns = second.cpu_ns - first.cpu_ns if first is not None and second is not None else 0
     state = state_of(first, second)
-    helper = (ANSWERED if seen.is_alive else SILENT) if seen.is_asked else ""
-    call, is_transfer, is_at_store = _native_call(place, told, last)
-    if told is not None and told.awaits and place.waits_for == TASKS:
-        place, call = Place(**{**vars(place), "line": told.awaits[0], "call": ""}), ""
+    helper = (ev.ANSWERED if seen.is_alive else ev.SILENT) if seen.is_asked else ""
+    call, is_transfer, is_at_store = _native_call(place, answer, last)
+    if answer is not None and answer.awaits and place.waits_for == ev.TASKS:
+        place, call = ThreadPlace(**{**vars(place), "line": answer.awaits[0], "call": ""}), ""
     waits = (place.waits_for if state in ("S", "D") else "") or waits_for(last)
-    waits = THAW if seen.is_frozen else STORE if is_at_store else waits
-    why_not = (told.why_not,) if told is not None and told.why_not else ()
+    waits = ev.THAW if seen.is_frozen else ev.STORE if is_at_store else waits
+    why_not = (answer.why_not,) if answer is not None and answer.why_not else ()
     return RankDigest(
         **identity,
         state=state,
         wchan=last.wchan if last is not None else "",
         waits_for=waits,
-        file=last.reads[:_PLACES_MAX] if waits == FILE and last is not None else "",
+        file=last.reads[:_PLACES_MAX] if waits == ev.FILE and last is not None else "",
         cpu=round(cpu_ns / seen.apart_s / 1e9, 3) if seen.apart_s > 0 else 0.0,
         switches=max(0, second.switches - first.switches) if first and second else 0,
         unread_bytes=seen.unread_bytes,
@@ -193,7 +176,7 @@ def digest(
         is_transfer=place.is_transfer or is_transfer,
         is_in_loader=place.is_in_loader,
         helper=helper,
-        groups=told.groups if told is not None else (),
+        groups=answer.groups if answer is not None else (),
         worker=seen.worker[:_PLACES_MAX],
         is_worker_hidden=seen.is_worker_hidden,
         has_handler=seen.has_handler,
@@ -205,22 +188,22 @@ def digest(
 
 
 def _native_call(
-    place: Place, told: Operations | None, last: Sight | None
+    place: ThreadPlace, answer: Operations | None, last: Sight | None
 ) -> tuple[str, bool, bool]:
-    """What a line of the user's calls in C; whether that is a transfer, or a wait at a store.
+    """The call in C of a line of the user's; whether it is a transfer, or a wait at a store.
 
     Frames show neither, and gloo's recorder has no transfers.
     """
-    if told is None or hash_of(told.frames) != place.code:
+    if answer is None or hash_of(answer.frames) != place.code:
         return "", False, False  # it has gone on meanwhile
-    waits, name = waits_for(last), told.call.rpartition(".")[2]
-    is_in_group = bool(told.groups) and not any(group.pending for group in told.groups)
-    is_transfer = name == "wait" and waits == LOCK and is_in_group and not place.call
-    is_store_call = name in ("", *_STORE_CALLS) and waits in (SOCKET, SOCKET_OR_PIPE)
-    is_at_store = told.is_at_store and is_store_call and not place.waits_for
-    return told.call, is_transfer, is_at_store
+    waits, name = waits_for(last), answer.call.rpartition(".")[2]
+    is_in_group = bool(answer.groups) and not any(group.pending for group in answer.groups)
+    is_transfer = name == "wait" and waits == ev.LOCK and is_in_group and not place.call
+    is_store_call = name in ("", *_STORE_CALLS) and waits in (ev.SOCKET, ev.SOCKET_OR_PIPE)
+    is_at_store = answer.is_at_store and is_store_call and not place.waits_for
+    return answer.call, is_transfer, is_at_store
 
 
-def clock_name(overdue: Overdue) -> str:
+def clock_name(overdue: RunningClock) -> str:
     """``section 'step'``, or the clock."""
     return overdue.clock if overdue.name is None else f"section '{overdue.name}'"

@@ -37,7 +37,7 @@ _WAITS = (
     (("/multiprocessing/queues.py", "/multiprocessing/connection.py"), OTHER_PROCESS),
     (("/ray/", "/grpc/", "/urllib3/", "/httpx/", "/httpcore/", "/botocore/"), SERVER),
 )
-"""Files of which a frame tells what a thread waits for, though its kernel function says less."""
+"""Files by which a frame tells why a thread waits, where its kernel function says less."""
 _PARKED = ("/threading.py", "/queue.py", "/concurrent/futures/", "/asyncio/", "/gevent/")
 """Files in which a thread waits for another one, or for its tasks."""
 _RELEASES = (*_PARKED, "/selectors.py", "/socket.py", "/ssl.py", "/subprocess.py", "/connection.py")
@@ -76,7 +76,7 @@ class Frame(Value):
         return f"{self.function} {self.file.rpartition('/')[2]}:{self.line}"
 
 
-class Place(Value):
+class ThreadPlace(Value):
     """Where a thread is.
 
     Attributes:
@@ -183,24 +183,24 @@ def without_helper(dump: str) -> str:
 
 def place_of(
     frames: Sequence[Frame], earlier: Sequence[str] = (), *, is_main: bool = True
-) -> Place:
+) -> ThreadPlace:
     """Where a thread is that has these frames, innermost first.
 
     Args:
         frames: Of now.
         earlier: Of a look before, each as text; where they have changed, it is the loop in which
-            they did, and not what it calls at this moment, unless that is a collective.
+            they did, and not its call at this moment, unless that is a collective.
         is_main: It is the main thread.
     """
     if not frames:
-        return Place()
+        return ThreadPlace()
     own = next((at for at, frame in enumerate(frames) if not frame.is_library), len(frames))
     if earlier and not _any_in(frames[:own], (*_COLLECTIVE, *_LOADER)):
         own = max(own, _loop_in(frames, earlier))
     inner = [frame for frame in frames[:own] if frame.function not in _WRAPPERS]
     is_in_loader = _any_in(frames[:own], _LOADER)
-    waits_for = next((what for files, what in _WAITS if _any_in(frames[:own], files)), "")
-    return Place(
+    waits_for = next((reason for files, reason in _WAITS if _any_in(frames[:own], files)), "")
+    return ThreadPlace(
         line=str(frames[own] if own < len(frames) else frames[0]),
         call=inner[-1].function if inner and own < len(frames) else "",
         is_in_collective=_any_in(frames[:own], _COLLECTIVE),

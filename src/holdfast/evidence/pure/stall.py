@@ -1,27 +1,20 @@
-"""What follows when ranks make no steps for which nobody has chosen a timeout. Pure, and light.
+"""Decide about ranks that make no steps and have no chosen timeout. Pure, and light.
 
-A rank that makes no steps evaluates, saves, downloads, compiles or waits for a person far more
-often than it hangs, and looking does not tell one from the other: threads, sockets and other
-programs may give a rank what it waits for. So
-
-D-1: with default settings, no job that would have completed under torchrun is ended. At the floor a
-stall is reported. Ranks are ended only where torch itself would have ended them, or where it is
-proved that no time can help:
+Such a rank evaluates, saves, downloads, compiles or waits for a person far more often than it
+hangs, and looking does not tell one from the other. So (D-1) a stall is reported at the floor, and
+ranks are ended only where the job may be started again and it is proved that no time can help:
 
     mismatch   ranks have called the same collective of a group as different operations
     stopped    a rank has been stopped (state T) or gone for the floor, and others wait for it
     circle     ranks wait for each other, and every wait is one for a rank, in torch's flight
-               recorder; what locks and sleeps wait for is not known
+               recorder; locks and sleeps may wait for anything
     timeout    a rank waits in collectives for longer than all of their groups' timeouts, and torch
                has not ended it
-
-and only if the job may be started again. ``stall_rules.py`` says what a user
-wants of it.
 """
 
 from __future__ import annotations
 
-from holdfast.base.pure.rank_sets import ranks_of, text_of
+from holdfast.base.pure.rank_sets import named, ranks_of
 from holdfast.evidence.pure.evidence import HIGH, MEDIUM, RankDigest, Verdict
 from holdfast.evidence.pure.hang_kind import is_gone
 from holdfast.evidence.pure.job_evidence import JobEvidence
@@ -30,7 +23,7 @@ from holdfast.page.pure.clocks import PAUSE, STEP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from holdfast.evidence.pure.evidence import GroupDigest, Missing
     from holdfast.evidence.pure.stall_rules import StallRules
@@ -54,7 +47,7 @@ def settle(
     rules: StallRules,
     why_not: str = "",
 ) -> Verdict:
-    """The same verdict, with what it means for ranks without timeouts.
+    """The same verdict, with its meaning for ranks without timeouts.
 
     Args:
         verdict: On all ranks.
@@ -62,7 +55,7 @@ def settle(
         missing: Nodes that have sent none.
         clock: That ran out first, of its rank, which may have ended since; "": the timeout of
             that one was chosen, or only the digests say it.
-        rules: What the user wants.
+        rules: The user's choice.
         why_not: Why no rank may be ended, as the job would not go on; "": it would.
     """
     clocks = {clock, *(digest.overdue for digest in digests.values())} - {""}
@@ -120,7 +113,7 @@ def _again_s(job: JobEvidence, rules: StallRules) -> float:
     return max(LEAST_AGAIN_S, min(after)) if (after := [s for s in due if s > 0]) else 0.0
 
 
-# ---------------------------------------------------------------- what proves that no time helps
+# ---------------------------------------------------------------- proofs that no time helps
 def proof_of(job: JobEvidence, floor_s: float) -> str:
     """In words; "": nothing does."""
     proofs = (_mismatch(job), _stopped(job, floor_s), _circle(job), _timeout(job))
@@ -129,14 +122,14 @@ def proof_of(job: JobEvidence, floor_s: float) -> str:
 
 def _mismatch(job: JobEvidence) -> str:
     for (name, members, seq), calls in sorted(job.calls_at.items()):
-        told = job.groups[name, members]
-        waits = [rank for rank in calls if told[rank].seq == seq]
+        digests = job.groups[name, members]
+        waits = [rank for rank in calls if digests[rank].seq == seq]
         everyone = {*(ranks_of(members) or job.digests)}
-        is_complete = all(rank in told and told[rank].enqueued >= seq for rank in everyone)
+        is_complete = all(rank in digests and digests[rank].enqueued >= seq for rank in everyone)
         families = {rank: _family(calls[rank], name, is_complete=is_complete) for rank in calls}
         if waits and len({*families.values()} - {""}) > 1:
             return (
-                f"{_ranks(calls)} have called collective {seq} of group {name} as different "
+                f"{named(calls)} have called collective {seq} of group {name} as different "
                 "operations"
             )
     return ""
@@ -153,9 +146,9 @@ def _family(call: str, group: str, *, is_complete: bool) -> str:
 
 
 def _stopped(job: JobEvidence, floor_s: float) -> str:
-    """Ranks that do nothing any more, where no other rank can be what the waiting ones wait for.
+    """Ranks that do nothing any more, where the waiting ones can wait for no other rank.
 
-    What they had done before is not known: they may have had their part in it.
+    Their earlier calls are not known: they may have had their part in it.
     """
     still = {rank: it for rank, it in job.digests.items() if _is_still(it, floor_s)}
     living = {rank: it for rank, it in job.digests.items() if rank not in still}
@@ -175,7 +168,7 @@ def _stopped(job: JobEvidence, floor_s: float) -> str:
     are = "have ended or been stopped" if len(found) > 1 else "has been stopped"
     are = "has ended" if len(found) == 1 and is_gone(still[min(found)]) else are
     it = "it" if len(found) == 1 else "them"
-    return f"{_ranks(found)} {are}, {least_s:.1f} s ago, and others wait for {it}"
+    return f"{named(found)} {are}, {least_s:.1f} s ago, and others wait for {it}"
 
 
 def _is_still(digest: RankDigest, floor_s: float) -> bool:
@@ -193,8 +186,8 @@ def _not_known_to_have_begun(job: JobEvidence, rank: int, group: GroupDigest) ->
         return {*ranks_of(group.peers)} - {rank}
     if group.pending.startswith(PEERS_UNKNOWN):
         return set()
-    told = job.groups[group.name, group.members]
-    begun = {other for other, its in told.items() if its.enqueued >= group.seq}
+    digests = job.groups[group.name, group.members]
+    begun = {other for other, its in digests.items() if its.enqueued >= group.seq}
     return {*ranks_of(group.members)} - begun
 
 
@@ -216,7 +209,7 @@ def _circle(job: JobEvidence) -> str:
         stuck -= free
     if not stuck:
         return ""
-    return f"{_ranks(stuck)} wait in a circle, each for another one of them"
+    return f"{named(stuck)} wait in a circle, each for another one of them"
 
 
 def _has_one_wait(digest: RankDigest) -> bool:
@@ -268,10 +261,6 @@ def _is_inside(digest: RankDigest) -> bool:
     )
 
 
-def _ranks(ranks: Collection[int]) -> str:
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {text_of(ranks)}"
-
-
 # ---------------------------------------------------------------- which stall it is
 def marks(digests: Mapping[int, RankDigest]) -> dict[int, tuple[int, ...]]:
     """How far each rank is: steps, then collectives begun and ended, where these are known."""
@@ -294,7 +283,7 @@ def marks(digests: Mapping[int, RankDigest]) -> dict[int, tuple[int, ...]]:
 def has_moved(before: Mapping[int, tuple[int, ...]], after: Mapping[int, tuple[int, ...]]) -> bool:
     """Some rank has made a step, or been in a collective, since."""
     return any(
-        mark[: len(told)] != told[: len(mark)]
+        mark[: len(earlier)] != earlier[: len(mark)]
         for rank, mark in after.items()
-        if (told := before.get(rank)) is not None
+        if (earlier := before.get(rank)) is not None
     )

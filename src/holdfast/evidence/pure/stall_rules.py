@@ -1,4 +1,4 @@
-"""What a job does about ranks that make no steps, for which nobody chose a timeout. Pure, light."""
+"""Rules of a job for ranks that make no steps and have no chosen timeout. Pure, light."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class StallRules(Value):
-    """What is done about stalls.
+    """Reaction to stalls.
 
     Attributes:
         floor_s: A rank that is stopped is ended for it after so long.
@@ -28,7 +28,7 @@ class StallRules(Value):
 def belongs_to(clock: str, verdict: Verdict) -> bool:
     """Whether a rank whose clock ran out soon after the verdict on others has its part in that.
 
-    What a stall or a pause is said to be does not hold for a timeout that somebody chose.
+    The verdict on a stall or a pause does not hold for a timeout that was chosen.
     """
     if verdict.is_pause:
         return clock == PAUSE

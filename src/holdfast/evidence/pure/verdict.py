@@ -6,17 +6,17 @@ within milliseconds. So no rule looks at that. They are tried in this order:
     1  a rank has ended                        while others wait: nothing else is needed
     2  it is stopped, or stuck in the kernel   in both looks
     3  it is awaited, and waits for no rank    in torch's flight recorder; a rank that shows nothing
-                                               has not begun what the others wait in
+                                               has not begun the others' call
        it is gone, and others fail of that
     4  collectives that do not match           the rank that broke its own order, else the fewest
-    5  those who are awaited were not asked    nobody is named
-    6  all members of a collective are in it   nobody is named: the network is stuck
+    5  awaited ranks were not asked            no rank is named
+    6  all members of a collective are in it   no rank is named: the network is stuck
                                                (``wait_graph.py``)
     7  keys of torch's store                   some wait for one, and few do not
     8  stacks                                  it is outside collectives, and others are in one
     9  all are in the same collective          unread bytes show whose threads do not read
    10  no rank waits, and ranks move           the timeout is too short
-   11  it cannot be told
+   11  the evidence decides nothing
 
 Rules 3 and 4 decide *which* ranks; stacks and /proc say *how* they hang (``hang_kind.py``). Without
 a flight recorder that is a guess, and its confidence says so.
@@ -27,39 +27,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from holdfast.base.pure.rank_sets import ranks_of, text_of
+from holdfast.base.pure.rank_sets import named, ranks_of
 from holdfast.base.pure.wording import count
+from holdfast.evidence.pure import evidence as ev
 from holdfast.evidence.pure.echoes import is_echo
-from holdfast.evidence.pure.evidence import (
-    BEING_STOPPED,
-    COMMUNICATION,
-    COMPUTING,
-    DEAD,
-    ENDED_WELL,
-    EXITING,
-    HIGH,
-    INTERPRETER,
-    KERNEL,
-    LOADER,
-    LOW,
-    MEDIUM,
-    MISMATCH,
-    MISSING,
-    NATIVE,
-    NONE,
-    SLOW,
-    STOPPED,
-    STORE,
-    UNKNOWN,
-    WAITING,
-    Missing,
-    RankDigest,
-    Verdict,
-)
-from holdfast.evidence.pure.evidence_words import at, awaited, how, shown
+from holdfast.evidence.pure.evidence import Missing, RankDigest, Verdict
+from holdfast.evidence.pure.evidence_words import at, how, shown
 from holdfast.evidence.pure.hang_kind import kind_of
 from holdfast.evidence.pure.job_evidence import JobEvidence
 from holdfast.evidence.pure.mismatch import begun_of, differ, left_out, odd_ones
+from holdfast.evidence.pure.rank_words import awaited
 
 _CALLS_TOLD = 3
 
@@ -73,18 +50,18 @@ def judge(digests: Mapping[int, RankDigest], missing: Mapping[str, Missing]) -> 
     """
     job = JobEvidence(digests, missing)
     verdict = next((found for rule in _RULES if (found := rule(job)) is not None), None)
-    verdict = verdict or job.verdict((), UNKNOWN, job.looks_alike(), NONE)
+    verdict = verdict or job.verdict((), ev.UNKNOWN, job.looks_alike(), ev.NONE)
     gone = {rank for rank in job.ended_well if rank not in verdict.culprits}
     if not gone or not any(_is_inside(digest) for digest in digests.values()):
         return verdict
     has = "has" if len(gone) == 1 else "have"
-    reason = f"{verdict.reason}; {_ranks(gone)} {has} ended with exit code 0"
+    reason = f"{verdict.reason}; {named(gone)} {has} ended with exit code 0"
     return Verdict(**{**vars(verdict), "reason": reason})
 
 
 def _is_inside(digest: RankDigest) -> bool:
     waits = any(group.pending for group in digest.groups)
-    return waits or _is_in_call(digest) or digest.waits_for == STORE
+    return waits or _is_in_call(digest) or digest.waits_for == ev.STORE
 
 
 def _is_in_call(digest: RankDigest) -> bool:
@@ -94,20 +71,20 @@ def _is_in_call(digest: RankDigest) -> bool:
 
 # ---------------------------------------------------------------- rules
 def _ended(job: JobEvidence) -> Verdict | None:
-    dead = [rank for rank, digest in job.digests.items() if kind_of(digest) == DEAD]
-    ended = [rank for rank in dead if job.digests[rank].end != ENDED_WELL]
-    return job.named(ended, HIGH) if ended and len(ended) < len(job.digests) else None
+    dead = [rank for rank, digest in job.digests.items() if kind_of(digest) == ev.DEAD]
+    ended = [rank for rank in dead if job.digests[rank].end != ev.ENDED_WELL]
+    return job.named(ended, ev.HIGH) if ended and len(ended) < len(job.digests) else None
 
 
 def _stopped(job: JobEvidence) -> Verdict | None:
     by_kind = defaultdict(list)
     for rank, digest in job.digests.items():
         by_kind[kind_of(digest)].append(rank)
-    stopped, stuck = by_kind[STOPPED], by_kind[KERNEL]
+    stopped, stuck = by_kind[ev.STOPPED], by_kind[ev.KERNEL]
     if stopped and (job.is_few(stopped) or not stuck):
-        return job.named(stopped, HIGH)
+        return job.named(stopped, ev.HIGH)
     if stuck and job.is_few(stuck):
-        return job.named(stuck, HIGH)
+        return job.named(stuck, ev.HIGH)
     if stuck:
         places = Counter(job.digests[rank].wchan for rank in stuck)
         reason = (
@@ -115,7 +92,7 @@ def _stopped(job: JobEvidence) -> Verdict | None:
             f"{places.most_common(1)[0][0] or '?'}): they wait for the same disk, file system or "
             "device"
         )
-        return job.verdict((), KERNEL, reason, NONE)
+        return job.verdict((), ev.KERNEL, reason, ev.NONE)
     return None
 
 
@@ -132,25 +109,27 @@ def _awaited(job: JobEvidence) -> Verdict | None:
         waits = "waits" if len(blamed) == 1 else "wait"
         where = at(job.digests[min(blamed)])
         reason = f"{job.name(blamed)} {waits}{where} for a rank that torch does not record"
-        return job.verdict((), MISMATCH, f"{reason}{job.others(blamed)}", NONE)
+        return job.verdict((), ev.MISMATCH, f"{reason}{job.others(blamed)}", ev.NONE)
     free = next((some for some in _surest(job, free) if some), free)
     answered = all(digest.groups for rank, digest in job.digests.items() if rank not in free)
     few = 2 * len(free) <= job.size
-    return job.named(free, HIGH if answered and few else MEDIUM if few else LOW)
+    return job.named(free, ev.HIGH if answered and few else ev.MEDIUM if few else ev.LOW)
 
 
 def _left(job: JobEvidence) -> Verdict | None:
     """Ranks fail of the loss of another one; that one has ended well, or is exiting."""
     lost = {rank for rank, digest in job.digests.items() if _lost_a_peer(digest)}
-    gone = {rank for rank, it in job.digests.items() if kind_of(it) in (DEAD, EXITING)} - lost
-    return job.named(gone, MEDIUM) if lost and gone else None
+    gone = {rank for rank, it in job.digests.items() if kind_of(it) in (ev.DEAD, ev.EXITING)} - lost
+    return job.named(gone, ev.MEDIUM) if lost and gone else None
 
 
 def _surest(job: JobEvidence, free: set[int]) -> Iterable[set[int]]:
     """Those who certainly have not begun: one that shows nothing may have."""
     shown = {rank: job.digests[rank] for rank in free if rank in job.digests}
-    yield {rank for rank, it in shown.items() if kind_of(it) in (DEAD, EXITING)}
-    yield {rank for rank, it in shown.items() if it.groups or kind_of(it) in (STOPPED, KERNEL)}
+    yield {rank for rank, it in shown.items() if kind_of(it) in (ev.DEAD, ev.EXITING)}
+    yield {
+        rank for rank, it in shown.items() if it.groups or kind_of(it) in (ev.STOPPED, ev.KERNEL)
+    }
     # A busy machine may have left no time for an answer.
     yield {rank for rank, it in shown.items() if it.place and not it.is_in_collective}
     yield {rank for rank, it in shown.items() if it.state}
@@ -158,7 +137,7 @@ def _surest(job: JobEvidence, free: set[int]) -> Iterable[set[int]]:
 
 def _can_blame(job: JobEvidence, rank: int) -> bool:
     if (digest := job.digests.get(rank)) is not None:
-        return digest.end != BEING_STOPPED
+        return digest.end != ev.BEING_STOPPED
     name = job.silent.get(rank)
     return name is not None and job.missing[name].is_asked
 
@@ -183,32 +162,28 @@ def _mismatch(job: JobEvidence) -> Verdict | None:
     waits = {rank: _call_of(job.digests[rank]) for rank in differs & job.waiting}
     unusual = {rank for rank in waits if any(it.is_unusual for it in job.digests[rank].groups)}
     if unusual and len(unusual) < len(waits):
-        return _mismatched(job, unusual, waits, HIGH)
+        return _mismatched(job, unusual, waits, ev.HIGH)
     odd, calls = odd_ones(job.calls_at)
     if not odd and is_cycle:
         begun = {rank: begun_of(job.digests[rank]) for rank in waits}
         odd, calls = left_out(job.calls_at, begun), waits
     if odd:
-        return _mismatched(job, odd, calls, MEDIUM)
-    told = "; ".join(
-        f"{_ranks(alike)} called {call}{_place_of(job, alike)}"
+        return _mismatched(job, odd, calls, ev.MEDIUM)
+    by_call = "; ".join(
+        f"{named(alike)} called {call}{_place_of(job, alike)}"
         for call, _ in Counter(waits.values()).most_common(_CALLS_TOLD)
         if (alike := [rank for rank in waits if waits[rank] == call])
     )
     reason = (
-        f"the ranks wait in collectives that do not match: {told}; the evidence does not tell "
+        f"the ranks wait in collectives that do not match: {by_call}; the evidence does not tell "
         "which is wrong"
     )
-    return job.verdict((), MISMATCH, reason, NONE)
+    return job.verdict((), ev.MISMATCH, reason, ev.NONE)
 
 
 def _call_of(digest: RankDigest) -> str:
     group = next(group for group in digest.groups if group.pending)
     return f"`{group.pending}` of group {group.name} (collective {group.seq})"
-
-
-def _ranks(ranks: Collection[int]) -> str:
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {text_of(ranks)}"
 
 
 def _mismatched(
@@ -220,7 +195,7 @@ def _mismatched(
     if waiting := [rank for rank in others if _waits_for(job, rank, first)]:
         waits = "waits" if len(waiting) == 1 else "wait"
         reason = (
-            f"{called}, and left out {calls[waiting[0]]}, in which {_ranks(waiting)} {waits}"
+            f"{called}, and left out {calls[waiting[0]]}, in which {named(waiting)} {waits}"
             f"{_place_of(job, waiting)}"
         )
     else:
@@ -230,7 +205,7 @@ def _mismatched(
             f"{called}, where {count(len(others), 'other rank')} called {usual}"
             f"{_place_of(job, alike)}"
         )
-    return job.verdict(culprits, MISMATCH, reason, confidence)
+    return job.verdict(culprits, ev.MISMATCH, reason, confidence)
 
 
 def _place_of(job: JobEvidence, ranks: Collection[int]) -> str:
@@ -243,8 +218,8 @@ def _waits_for(job: JobEvidence, rank: int, other: int) -> bool:
     """In a collective that the other one has not begun."""
     for group in job.digests[rank].groups:
         if group.pending and not group.peers and other in (ranks_of(group.members) or ()):
-            told = job.groups[group.name, group.members].get(other)
-            if told is None or told.enqueued < group.seq:
+            theirs = job.groups[group.name, group.members].get(other)
+            if theirs is None or theirs.enqueued < group.seq:
                 return True
     return False
 
@@ -258,10 +233,10 @@ def _not_asked(job: JobEvidence) -> Verdict | None:
     why = job.missing[job.silent[min(unknown)]].why
     verb = "waits" if len(job.waiting) == 1 else "wait"
     reason = (
-        f"{_ranks(job.waiting)} {verb} {job.doing(waits)} for {_ranks(unknown)}, of which nothing "
+        f"{named(job.waiting)} {verb} {job.doing(waits)} for {named(unknown)}, of which nothing "
         f"is known: {why}"
     )
-    return job.verdict((), MISSING, reason, NONE)
+    return job.verdict((), ev.MISSING, reason, ev.NONE)
 
 
 def _complete(job: JobEvidence) -> Verdict | None:
@@ -274,11 +249,11 @@ def _complete(job: JobEvidence) -> Verdict | None:
     calls = f"`{called}` of group {first[0]} (collective {first[2]})"
     calls += f" and in {count(len(more), 'other collective')}" if more else ""
     reason = (
-        f"{_ranks(inside)} {'is' if len(inside) == 1 else 'are'} in {calls}, and no rank is "
+        f"{named(inside)} {'is' if len(inside) == 1 else 'are'} in {calls}, and no rank is "
         "missing there: the network or the communication library does not go on, not the script"
         f"{job.others(inside)}"
     )
-    return job.verdict((), COMMUNICATION, reason, NONE)
+    return job.verdict((), ev.COMMUNICATION, reason, ev.NONE)
 
 
 def _at_store(job: JobEvidence) -> Verdict | None:
@@ -289,13 +264,13 @@ def _at_store(job: JobEvidence) -> Verdict | None:
     known = {rank for rank, digest in job.digests.items() if digest.state}
     outside = {rank for rank in known if not _is_inside(job.digests[rank])}
     if outside and (job.is_few(outside) or 2 * len(outside) == len(known)):
-        return job.named(outside, MEDIUM)
+        return job.named(outside, ev.MEDIUM)
     first = job.digests[min(waits)]
     verb = "waits" if len(waits) == 1 else "wait"
-    who = f"all {count(len(waits), 'rank')}" if waits == known else _ranks(waits)
+    waiting = f"all {count(len(waits), 'rank')}" if waits == known else named(waits)
     sets = "which none of them sets" if waits == known else "and it is not known which rank sets it"
-    reason = f"{who} {verb} for {awaited(STORE)}{at(first)}, {sets}"
-    return job.verdict((), WAITING, reason, NONE)
+    reason = f"{waiting} {verb} for {awaited(ev.STORE)}{at(first)}, {sets}"
+    return job.verdict((), ev.WAITING, reason, ev.NONE)
 
 
 def _outside(job: JobEvidence) -> Verdict | None:
@@ -304,20 +279,21 @@ def _outside(job: JobEvidence) -> Verdict | None:
     idle = {
         rank
         for rank in inside
-        if kind_of(job.digests[rank]) in (NATIVE, COMPUTING) or _is_transfer(job.digests[rank])
+        if kind_of(job.digests[rank]) in (ev.NATIVE, ev.COMPUTING)
+        or _is_transfer(job.digests[rank])
     }
     known = {rank for rank, digest in job.digests.items() if digest.state}
     outside = known - inside - job.waiting
     if idle and outside and len(outside) < len(known):
         few = job.is_few(outside) or 2 * len(outside) == len(known)
-        return job.named(outside, MEDIUM if few else LOW)
+        return job.named(outside, ev.MEDIUM if few else ev.LOW)
     unlike = {
         rank
         for rank in known - job.waiting
-        if kind_of(job.digests[rank]) in (INTERPRETER, LOADER) and job.is_few([rank])
+        if kind_of(job.digests[rank]) in (ev.INTERPRETER, ev.LOADER) and job.is_few([rank])
     }
     if unlike and job.is_few(unlike):
-        return job.named(unlike, LOW)
+        return job.named(unlike, ev.LOW)
     return None
 
 
@@ -333,44 +309,44 @@ def _same_collective(job: JobEvidence) -> Verdict | None:
             f"{job.name(unread)} {'does' if len(unread) == 1 else 'do'} not read from the network: "
             f"{held} B wait in the receive queues, and all ranks are in the same collective"
         )
-        return job.verdict(unread, COMMUNICATION, reason, MEDIUM)
+        return job.verdict(unread, ev.COMMUNICATION, reason, ev.MEDIUM)
     if own := [rank for rank in inside if _is_transfer(known[rank])]:
         call = known[own[0]].call
         reason = (
-            f"all {count(len(inside), 'rank')} wait for each other, {_ranks(own)} in `{call}`: "
+            f"all {count(len(inside), 'rank')} wait for each other, {named(own)} in `{call}`: "
             "sends and receives do not match, or come in another order on some ranks"
         )
-        return job.verdict((), MISMATCH, reason, NONE)
+        return job.verdict((), ev.MISMATCH, reason, ev.NONE)
     calls = Counter(job.doing(rank) for rank in inside)
     reason = (
         f"all {count(len(inside), 'rank')} are {calls.most_common(1)[0][0]} and wait for each "
         "other: the network or the communication library does not go on, not the script"
     )
-    return job.verdict((), COMMUNICATION, reason, NONE)
+    return job.verdict((), ev.COMMUNICATION, reason, ev.NONE)
 
 
 def _slow(job: JobEvidence) -> Verdict | None:
     known = {rank: digest for rank, digest in job.digests.items() if digest.state}
     if not known or job.waiting:
         return None
-    moving = [rank for rank, digest in known.items() if kind_of(digest) == COMPUTING]
+    moving = [rank for rank, digest in known.items() if kind_of(digest) == ev.COMPUTING]
     if len(moving) == len(known) and len(known) > 1:
         reason = (
             f"no rank waits for another, and all {count(len(known), 'rank')} run: the timeout is "
             "shorter than the work takes"
         )
-        return job.verdict((), SLOW, reason, NONE)
+        return job.verdict((), ev.SLOW, reason, ev.NONE)
     overdue = [r for r, digest in known.items() if digest.overdue and not _lost_a_peer(digest)]
     is_only_one = len(known) == 1 == job.size - len(job.ended_well)
     if overdue and (len(overdue) < len(known) or is_only_one):
-        return job.named(overdue, MEDIUM)
+        return job.named(overdue, ev.MEDIUM)
     places = {digest.place for digest in known.values()}
     if len(places) == 1 and len(known) > 1 and all(places):
         reason = (
             f"all {count(len(known), 'rank')} wait at the same place, and for no rank of the job: "
             f"{how(next(iter(known.values())), are_many=True)}"
         )
-        return job.verdict((), WAITING, reason, NONE)
+        return job.verdict((), ev.WAITING, reason, ev.NONE)
     return None
 
 

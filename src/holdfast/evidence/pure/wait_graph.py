@@ -14,31 +14,31 @@ from holdfast.evidence.pure.evidence import GroupDigest
 from holdfast.evidence.pure.mismatch import CallsAt, differ
 
 Groups = Mapping[tuple[str, str], Mapping[int, GroupDigest]]
-"""By name and members: what each rank says of a group."""
+"""By name and members of a group: its digest on each rank."""
 Call = tuple[str, str, int, str]
 """Name and members of a group, number of a collective, peers of a send or receive."""
 
 PEERS_UNKNOWN = ("coalesced", "send", "recv")
-"""Calls of sends and receives; for whom they wait, the recorder does not say of several at once."""
+"""Calls of sends and receives; of several at once, the recorder does not say the peers."""
 
 
 def complete(
-    groups: Groups, calls_at: CallsAt, everyone: Collection[int]
+    groups: Groups, calls_at: CallsAt, all_ranks: Collection[int]
 ) -> dict[tuple[str, str, int], set[int]]:
-    """Collectives that no rank is missing from, if all waiting ends there, and who waits in them.
+    """Collectives that no rank is missing from, if all waiting ends there, and their waiting ranks.
 
     Args:
         groups: Of all ranks.
         calls_at: By name and members of a group and number of a collective: the call of each rank.
-        everyone: The members of groups whose members are not known.
+        all_ranks: Members of groups whose members are not known.
 
     Returns:
-        Empty where there is a circle, or it is not known what all members of one have called.
+        Empty where there is a circle, or the calls of all members of one are not known.
     """
     missing: dict[Call, set[int]] = {}
     waiting: dict[Call, set[int]] = defaultdict(set)
-    for (name, members), told in groups.items():
-        for rank, group in told.items():
+    for (name, members), digests in groups.items():
+        for rank, group in digests.items():
             if group.is_unusual or (group.pending.startswith(PEERS_UNKNOWN) and not group.peers):
                 return {}
             if not group.pending:
@@ -48,14 +48,14 @@ def complete(
             if call not in missing and group.peers:
                 missing[call] = {*ranks_of(group.peers)}
             elif call not in missing:
-                begun = {it for it, its in told.items() if its.enqueued >= group.seq}
-                missing[call] = {*_of(members, everyone)} - begun
+                begun = {it for it, its in digests.items() if its.enqueued >= group.seq}
+                missing[call] = {*_of(members, all_ranks)} - begun
     ends = [call for call, behind in missing.items() if not behind]
     if len(_lead_to(ends, missing, waiting)) < len(missing):
         return {}
     found = {call[:3]: waiting[call] for call in ends}
     is_sure = all(
-        calls_at[at].keys() >= {*_of(at[1], everyone)} and not differ(calls_at[at]) for at in found
+        calls_at[at].keys() >= {*_of(at[1], all_ranks)} and not differ(calls_at[at]) for at in found
     )
     return found if is_sure else {}
 
@@ -81,5 +81,5 @@ def _lead_to(
     return found
 
 
-def _of(members: str, everyone: Collection[int]) -> Collection[int]:
-    return ranks_of(members) or everyone
+def _of(members: str, all_ranks: Collection[int]) -> Collection[int]:
+    return ranks_of(members) or all_ranks

@@ -1,1 +1,1 @@
-"""What a finding means for a node: whether it may take part, and how long a start waits."""
+"""The consequences of a finding for a node: may it take part, and how long does a start wait?"""

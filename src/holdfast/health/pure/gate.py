@@ -1,13 +1,11 @@
-"""Decide how a host is checked before it may have ranks, and what a sick host means while it has.
+"""Decide how a host is checked before it may have ranks, and when its ranks must end. Pure.
 
-Pure: reads no clock, asks nothing itself. Times are seconds on the caller's monotonic clock.
+    launcher ── Asked ────────►  HealthGate  ── Ask ──►  health process (probes, health service,
+             ◄─ Checked ───────              ◄─ Found ──                 GPU memory)
+             ◄─ HostUnhealthy ─              ◄─ Noticed ── (periodically, without being asked)
 
-    launcher ── Asked ──►  Gate  ── Ask ──►  health process (probes, health service, GPU memory)
-             ◄─ Checked ──       ◄─ Found ──
-             ◄─ Sick ─────       ◄─ Noticed ── (periodically, without being asked)
-
-Every :class:`Asked` is answered by one :class:`Checked`, in bounded time, whatever becomes of the
-process: what is not known by then does not keep a node out.
+One :class:`Checked` answers each :class:`Asked`, in bounded time, whatever becomes of the process:
+a fact that is not known by then does not keep a node out.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from holdfast.base.pure.codec import Count
 from holdfast.base.pure.common_events import Begin, Note, TimePassed
 from holdfast.base.pure.never import assert_never
 from holdfast.base.pure.value import Value
-from holdfast.health.pure.health import Finding, Verdict, why_unfit
+from holdfast.health.pure.health import Finding, Fitness, why_unfit
 
 DEATHS = 3
 DEATHS_PERIOD_S = 600.0
@@ -52,13 +50,13 @@ class Noticed(Value):
     finding: Finding
 
 
-class Died(Value):
-    """The health process has ended, or could not be started, without being told to."""
+class HealthProcessDied(Value):
+    """The health process has ended by itself, or could not be started."""
 
     how: str
 
 
-Event = Begin | Asked | Found | Answered | Noticed | Died | TimePassed
+Event = Begin | Asked | Found | Answered | Noticed | HealthProcessDied | TimePassed
 
 
 # ---------------------------------------------------------------- effects
@@ -67,13 +65,13 @@ class Start(Value):
 
 
 class Ask(Value):
-    """Have it check this host."""
+    """Have it check this host, as a message to it; ``after_ranks``: when GPU memory is free."""
 
     number: Count
     after_ranks: bool
 
 
-class Kill(Value):
+class KillHealthProcess(Value):
     """End it: it does not answer."""
 
 
@@ -83,17 +81,17 @@ class Checked(Value):
     problem: str | None
 
 
-class Sick(Value):
+class HostUnhealthy(Value):
     """Ranks that run here can't be trusted to go on."""
 
     finding: Finding
 
 
-Effect = Start | Ask | Kill | Checked | Sick | Note
+Effect = Start | Ask | KillHealthProcess | Checked | HostUnhealthy | Note
 
 
 @dataclass
-class Gate:
+class HealthGate:
     """One node's dealings with its health process.
 
     Args:
@@ -107,12 +105,12 @@ class Gate:
     _is_running: bool = field(default=False, init=False)
     _number: int = field(default=0, init=False)
     _asked: Asked | None = field(default=None, init=False)
-    """What has not been answered yet."""
+    """A question without an answer yet."""
     _deadline: float | None = field(default=None, init=False)
     _has_died: bool = field(default=False, init=False)
     """Since it was asked."""
     _findings: list[Finding] = field(default_factory=list, init=False)
-    _said: dict[tuple[str, str], Verdict] = field(default_factory=dict, init=False)
+    _said: dict[tuple[str, str], Fitness] = field(default_factory=dict, init=False)
     _deaths: Budget = field(default_factory=lambda: Budget(DEATHS, DEATHS_PERIOD_S), init=False)
 
     def next_deadline(self) -> float | None:
@@ -120,7 +118,7 @@ class Gate:
         return self._deadline
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """What to do about ``event``, in order."""
+        """Effects of ``event``, in order."""
         effects: list[Effect] = []
         match event:
             case Begin():  # a question will come soon: the process gets ready meanwhile
@@ -138,9 +136,9 @@ class Gate:
             case Noticed(finding):
                 is_new = self._verdict(finding) is not finding.verdict
                 self._say(finding, effects)
-                if finding.verdict is Verdict.UNHEALTHY and is_new:
-                    effects.append(Sick(finding))
-            case Died(how):
+                if finding.verdict is Fitness.UNHEALTHY and is_new:
+                    effects.append(HostUnhealthy(finding))
+            case HealthProcessDied(how):
                 self._on_death(how, now, effects)
             case TimePassed():
                 pass
@@ -168,8 +166,8 @@ class Gate:
     def _answer(self, effects: list[Effect]) -> None:
         self._asked = self._deadline = None
         problem = why_unfit(self._findings)
-        if problem is None:  # ranks may run: what breaks under them is news, again
-            for thing in [thing for thing, is_ in self._said.items() if is_ is Verdict.UNHEALTHY]:
+        if problem is None:  # ranks may run: a fault under them is reported again
+            for thing in [thing for thing, is_ in self._said.items() if is_ is Fitness.UNHEALTHY]:
                 del self._said[thing]
         effects.append(Checked(problem))
 
@@ -204,11 +202,11 @@ class Gate:
             "checking this host took too long, perhaps a driver or a file system hangs; going on "
             "with the answers so far"
         )
-        effects += [Kill(), Note("warning", text)]
+        effects += [KillHealthProcess(), Note("warning", text)]
         self._answer(effects)
         self._replace("killed", now, effects)
 
-    def _verdict(self, finding: Finding) -> Verdict | None:
+    def _verdict(self, finding: Finding) -> Fitness | None:
         return self._said.get((finding.probe, finding.subject))
 
     def _say(self, finding: Finding, effects: list[Effect]) -> None:
@@ -220,4 +218,4 @@ class Gate:
             effects.append(Note(level, str(finding)))
 
 
-_LEVELS = {Verdict.UNHEALTHY: "error", Verdict.SUSPECT: "warning", Verdict.UNKNOWN: "info"}
+_LEVELS = {Fitness.UNHEALTHY: "error", Fitness.SUSPECT: "warning", Fitness.UNKNOWN: "info"}

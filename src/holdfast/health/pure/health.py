@@ -1,7 +1,7 @@
-"""What is known about the health of a host, and whether a node may take part. Pure.
+"""Facts about the health of a host, and whether a node may take part. Pure.
 
-A *probe* looks at one kind of thing and returns *findings*: facts, each with a verdict. Only what
-is known to be broken keeps a node out: what cannot be determined is healthy, and said once.
+A *probe* looks at one kind of thing and returns *findings*: facts, each with a verdict. Only a
+thing known to be broken keeps a node out: one that can't be determined is logged once.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from holdfast.base.pure.codec import Raw
 
 
-class Verdict(enum.Enum):
-    """What a fact means for a node that wants to take part."""
+class Fitness(enum.Enum):
+    """The meaning of a fact for a node that wants to take part."""
 
     HEALTHY = "healthy"
     UNHEALTHY = "unhealthy"
@@ -24,8 +24,8 @@ class Verdict(enum.Enum):
     """Not as it should be, and no reason to leave: a person is to read it."""
 
 
-Fact = tuple[Verdict, str]
-_FROM_WORST = (Verdict.UNHEALTHY, Verdict.SUSPECT, Verdict.UNKNOWN, Verdict.HEALTHY)
+Fact = tuple[Fitness, str]
+_FROM_WORST = (Fitness.UNHEALTHY, Fitness.SUSPECT, Fitness.UNKNOWN, Fitness.HEALTHY)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Finding:
 
     probe: str
     subject: Raw
-    verdict: Verdict
+    verdict: Fitness
     text: Raw = ""
     device: int | None = None
 
@@ -60,11 +60,11 @@ def finding_of(
     No fact: it is healthy.
     """
     ordered = sorted(facts, key=lambda fact: _FROM_WORST.index(fact[0]))
-    verdict = ordered[0][0] if ordered else Verdict.HEALTHY
+    verdict = ordered[0][0] if ordered else Fitness.HEALTHY
     return Finding(probe, subject, verdict, "; ".join(text for _, text in ordered if text), device)
 
 
 def why_unfit(findings: Iterable[Finding]) -> str | None:
     """Why a node with these findings leaves; ``None``: it may take part."""
-    broken = [str(finding) for finding in findings if finding.verdict is Verdict.UNHEALTHY]
+    broken = [str(finding) for finding in findings if finding.verdict is Fitness.UNHEALTHY]
     return "; ".join(broken) or None

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _FIRST_LOOK_S = 0.01
-_TOLD_AFTER_S = 1.0
+_REPORT_AFTER_S = 1.0
 _SHOWN = 8
 _SAMPLES_LAST = 3
 
@@ -19,7 +19,7 @@ _SAMPLES_LAST = 3
 class Wait:
     """Look again after so long, or when a process that holds memory has ended.
 
-    ``text``: what a person who waits wants to know; once.
+    ``text``: for a person who waits; once.
     """
 
     seconds: float
@@ -56,12 +56,12 @@ class Reclaim:
 
     _began_at: float | None = field(default=None, init=False)
     _next_s: float = field(default=_FIRST_LOOK_S, init=False)
-    _is_told: bool = field(default=False, init=False)
+    _is_reported: bool = field(default=False, init=False)
     _samples: dict[str, list[tuple[float, float]]] = field(default_factory=dict, init=False)
     """By GPU, for looks at which it was not free: seconds since the beginning, MiB in use."""
 
     def look(self, used_mib: Mapping[str, float], now: float) -> Wait | Over:
-        """What to do when each GPU has so much memory in use."""
+        """The next step when each GPU has so much memory in use."""
         if self._began_at is None:
             self._began_at = now
         waited_s = now - self._began_at
@@ -84,9 +84,9 @@ class Reclaim:
             self._samples.setdefault(gpu, []).append((waited_s, used))
         seconds = min(self._next_s, self.poll_s, self.timeout_s - waited_s)
         self._next_s *= 2
-        if self._is_told or waited_s < _TOLD_AFTER_S:
+        if self._is_reported or waited_s < _REPORT_AFTER_S:
             return Wait(seconds)
-        self._is_told = True
+        self._is_reported = True
         return Wait(
             seconds,
             f"waiting for GPU memory, in use {since}: {shown}; at most {self.timeout_s:g} s "

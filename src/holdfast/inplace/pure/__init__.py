@@ -1,7 +1,7 @@
-"""In-process restart, decided: the machines of rank, node guard and coordinator, and their words.
+"""Restart in place: the machines of rank, node guard and coordinator, and their messages.
 
     rank ---unix socket--- node guard ---TCP--- coordinator
-    rank.py                guard.py             coordinator.py          messages.py: what they say
+    rank.py                guard.py             coordinator.py          messages.py
 
 Each takes ``(event, now)`` and returns effects; none reads a clock or touches anything.
 """

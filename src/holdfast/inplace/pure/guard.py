@@ -1,17 +1,17 @@
-"""Decide what a node's guard does: relay, watch for progress, kill, and fence.
+"""Decide for a node's guard: relay, watch for progress, kill, and fence.
 
 Pure: ``handle(event, now)`` returns effects, :meth:`Guard.next_deadline` says when it wants to be
 woken. Times are seconds on the caller's monotonic clock, which the marks of the ranks share.
 
-What the ranks of the node say goes up, what the coordinator says goes down; Ready goes up once,
-when the last local rank is ready. A rank whose process ends is reported dead.
+Messages of the node's ranks go up, those of the coordinator go down; Ready goes up once, when the
+last local rank is ready. A rank whose process ends is reported dead.
 
 Progress. Each rank marks its page: by its main thread every interval (*automatic*), and where its
 function calls ``ping()`` (*manual*, once it has in this epoch). Any mark older than a limit counts;
-the clock starts anew with each epoch, and where the rank comes back from waiting in our own code.
+the clock starts anew with each epoch, and where the rank comes back from waiting in the wrapper.
 
-    older than soft_s     Fault(SOFT_TIMEOUT), once per epoch: everybody is interrupted;
-                          VICTIM_S later where the rank waits for others
+    older than soft_s     Fault(SOFT_TIMEOUT), once per epoch: all ranks are interrupted;
+                          a moment later where the rank waits for others
     older than hard_s     evidence, SIGTERM, after grace_s SIGKILL (``base/pure/kill_ladder.py``);
                           Dead
 
@@ -21,8 +21,8 @@ Tickless: the page is read when the earliest limit could run out, not before.
 
 Fencing. The guard's beats come back; the time at which the last one that did was *sent* starts a
 lease. When it runs out, or the connection ends, the others may go on without this node: its ranks
-are told to leave, and get SIGKILL if they do not. The ranks have a lease from their guard, too,
-which they keep themselves where this guard is stopped. Figures: ``inplace/pure/lease.py``.
+are asked to leave, and get SIGKILL if they do not. The ranks have a lease from their guard, too,
+which they keep themselves where this guard is stopped. Figures: ``inplace/pure/timing.py``.
 
 Invariants: H-1 no rank is called hung before its earliest limit, by a page read after that instant.
 H-2 it is, then. K-2 no signal before the evidence was asked for and came, or took too long.
@@ -39,44 +39,32 @@ from holdfast.base.pure.never import assert_never
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.evidence import RankDigest
 from holdfast.inplace.pure import messages as msg
-from holdfast.inplace.pure.in_place import CallBegan, CallEnded, EndsHungRank, RestartedInPlace
-from holdfast.inplace.pure.lease import (
+from holdfast.inplace.pure.job_calls import CallBegan, CallEnded, EndsHungRank, FaultKind, OfGuard
+from holdfast.inplace.pure.restart_note import RestartNote
+from holdfast.inplace.pure.timing import (
     LEASE_SHARE,
     guard_fence_s,
     guard_lease_until,
+    moment_s,
     rank_lease_until,
 )
-from holdfast.inplace.pure.restart_note import RestartNote
-
-VICTIM_S = 0.25
-"""How much longer than others a rank has that waits for others."""
+from holdfast.page.pure.clocks import MAIN_THREAD, MainThreadMarks, RunningClock
+from holdfast.watch.pure import hang
 
 
 # ---------------------------------------------------------------- events
-class RankCame(Value):
-    """A rank of this node is connected."""
-
-    hello: msg.Hello
-
-
-class RankSaid(Value):
+class RankMessage(Value):
     """A message from a rank of this node."""
 
     rank: int
     message: msg.Up
 
 
-class RankGone(Value):
+class RankEnded(Value):
     """The process of a rank has ended, or its connection."""
 
     rank: int
     how: str
-
-
-class CoordinatorSaid(Value):
-    """A message from the coordinator."""
-
-    message: msg.Down
 
 
 class CoordinatorGone(Value):
@@ -85,53 +73,31 @@ class CoordinatorGone(Value):
     how: str
 
 
-class Marks(Value):
-    """A rank's page, as just read: instants of its last marks.
-
-    Attributes:
-        automatic: Of the main thread; 0.0: none yet.
-        manual: Of ``ping()``; 0.0: not called.
-        thread: Of the watcher thread, which marks whenever it can have the interpreter.
-        unlimited: The function has switched its limits off for a while.
-        waits: The main thread waits for other ranks: it may be a victim.
-    """
-
-    automatic: float
-    manual: float = 0.0
-    thread: float = 0.0
-    unlimited: bool = False
-    waits: bool = False
-
-    @property
-    def last_progress(self) -> float:
-        """An instant."""
-        return min(self.automatic, self.manual or self.automatic)
-
-
-class Looked(Value):
-    """The page of a rank was read; the answer to :class:`Look`."""
+class MarksRead(Value):
+    """The page of a rank was read; the answer to :class:`ReadPage`."""
 
     rank: int
-    marks: Marks
+    marks: MainThreadMarks
 
 
-class EvidenceTaken(Value):
-    """All evidence about a rank that will come has come; ``seen``: what it shows."""
+class RankEvidenceTaken(Value):
+    """All evidence about a rank that will come has come; ``seen``: its digest."""
 
     rank: int
     seen: RankDigest | None = None
 
 
 Event = (
-    RankCame
-    | RankSaid
-    | RankGone
-    | CoordinatorSaid
+    msg.JoinCall
+    | RankMessage
+    | RankEnded
+    | msg.Down
     | CoordinatorGone
-    | Looked
-    | EvidenceTaken
+    | MarksRead
+    | RankEvidenceTaken
     | TimePassed
 )
+"""``JoinCall``: a rank of this node is connected. ``Down``: a message from the coordinator."""
 
 
 # ---------------------------------------------------------------- effects
@@ -142,25 +108,13 @@ class TellRank(Value):
     message: msg.Down
 
 
-class TellCoordinator(Value):
-    """Send up."""
-
-    message: msg.Up
-
-
-class TellLauncher(Value):
-    """Tell the launchers of these ranks, where there are some; nothing depends on it."""
-
-    message: CallBegan | CallEnded | RestartedInPlace | EndsHungRank
-
-
-class Look(Value):
-    """Read the page of a rank and feed :class:`Looked`, now."""
+class ReadPage(Value):
+    """Read the page of a rank and feed :class:`MarksRead`, now."""
 
     rank: int
 
 
-class TakeEvidence(Value):
+class TakeRankEvidence(Value):
     """Stacks and state of a rank that will be killed, until taken or the instant ``until``."""
 
     rank: int
@@ -182,52 +136,36 @@ class Renew(Value):
     until: float | None
 
 
-class Quit(Value):
+class GuardQuits(Value):
     """No rank of this node is left: nothing more to do."""
 
 
-Effect = TellRank | TellCoordinator | TellLauncher | Look | TakeEvidence | Signal | Renew | Quit
-
-
-class Limits(Value):
-    """From the wrapper's arguments, in seconds.
-
-    Attributes:
-        soft_s: Progress older than this interrupts everybody.
-        hard_s: Progress older than this kills the rank.
-        grace_s: Between SIGTERM and SIGKILL, and for leaving when the coordinator is lost.
-        beat_s: How often the coordinator hears of this guard.
-        silence_s: How long the coordinator bears silence.
-    """
-
-    soft_s: float = 60.0
-    hard_s: float = 90.0
-    grace_s: float = 5.0
-    beat_s: float = 1.0
-    silence_s: float = 30.0
+Effect = TellRank | msg.Up | OfGuard | ReadPage | TakeRankEvidence | Signal | Renew | GuardQuits
+"""``Up`` goes to the coordinator. ``OfGuard`` goes to the launchers of these ranks, where there are
+some; nothing depends on it."""
 
 
 class _At(enum.Enum):
     """Where a rank is, as far as its guard can tell."""
 
     WAITING = "waiting"
-    """For the next epoch, or the end: in our own code, no limits."""
+    """For the next epoch, or the end: in the wrapper, no limits."""
     RUNNING = "running"
     UNWINDING = "unwinding"
-    """It was told to abort, and is not ready yet."""
+    """It was sent an abort, and is not ready yet."""
     OUT = "out"
-    """It has left, or returned: what its process does is not our business any more."""
+    """It has left, or returned: its process is not watched any more."""
 
 
-class _Rank:
+class _GuardedRank:
     __slots__ = (
         "at",
         "clock_from",
         "epoch_from",
+        "has_soft_fault",
         "kill",
         "look_at",
         "seen",
-        "soft_told",
         "spared",
         "standing",
     )
@@ -237,7 +175,7 @@ class _Rank:
         self.standing: msg.Standing | None = None
         self.clock_from = 0.0
         self.epoch_from = 0.0
-        self.soft_told = False
+        self.has_soft_fault = False
         self.spared = False
         self.look_at: float | None = None
         self.kill: KillLadder | None = None
@@ -259,10 +197,10 @@ class Guard:
         cycle: Of the launcher of this node, if there is one.
     """
 
-    def __init__(self, limits: Limits, cycle: int = 0) -> None:
+    def __init__(self, limits: msg.CallTimeouts, cycle: int = 0) -> None:
         self._limits = limits
         self._cycle = cycle
-        self._ranks: dict[int, _Rank] = {}
+        self._ranks: dict[int, _GuardedRank] = {}
         self._epoch = -1
         self._beat_at: float | None = None
         self._answered_at: float | None = None
@@ -283,23 +221,31 @@ class Guard:
         return earliest(self._beat_at, self._lease_until(), self._fence_at, *ranks)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """What follows from ``event``."""
+        """Take in an event; return the effects, in order."""
         match event:
-            case RankCame():
-                return self._greet(event.hello, now)
-            case RankSaid():
+            case msg.JoinCall():
+                return self._greet(event, now)
+            case RankMessage():
                 return self._relay_up(event.rank, event.message, now)
-            case RankGone():
+            case RankEnded():
                 return self._lose_rank(event.rank, event.how)
-            case CoordinatorSaid():
-                return self._relay_down(event.message, now)
+            case (
+                msg.AbortEpoch()
+                | msg.Commit()
+                | msg.KillLateRanks()
+                | msg.Exit()
+                | msg.RankRefused()
+                | msg.Echo()
+                | msg.CoordinatorLost()
+            ):
+                return self._relay_down(event, now)
             case CoordinatorGone():
                 return self._lose_coordinator(event.how, now)
-            case Looked():
+            case MarksRead():
                 if self._restart is not None:
                     self._restart.saw(event.rank, event.marks.last_progress)
                 return self._judge(event.rank, event.marks, now)
-            case EvidenceTaken():
+            case RankEvidenceTaken():
                 return self._conclude_evidence(event.rank, event.seen, now)
             case TimePassed():
                 return self._pass_time(now)
@@ -308,17 +254,19 @@ class Guard:
 
     # ------------------------------------------------------------ up
 
-    def _greet(self, hello: msg.Hello, now: float) -> list[Effect]:
+    def _greet(self, hello: msg.JoinCall, now: float) -> list[Effect]:
         rank = hello.rank
         if self._is_lost or self._is_over:
-            return [TellRank(rank, msg.Refused(rank, "the call has ended on this node"))]
+            return [TellRank(rank, msg.RankRefused(rank, "the call has ended on this node"))]
         if rank in self._ranks:
-            return [TellRank(rank, msg.Refused(rank, f"there are two processes with RANK {rank}"))]
-        self._ranks[rank] = _Rank()
+            return [
+                TellRank(rank, msg.RankRefused(rank, f"there are two processes with RANK {rank}"))
+            ]
+        self._ranks[rank] = _GuardedRank()
         if self._beat_at is None:
             self._beat_at = now + self._limits.beat_s
             self._answered_at = now
-        return [self._renew(), TellCoordinator(hello)]
+        return [self._renew(), hello]
 
     def _lease_until(self) -> float | None:
         if self._answered_at is None:
@@ -335,38 +283,38 @@ class Guard:
         if rank is None or rank.at is _At.OUT:
             return []
         match message:
-            case msg.Ready():
+            case msg.RanksReady():
                 if message.epoch != self._epoch or rank.at is not _At.UNWINDING:
                     return []
                 self._rest(rank)
                 rank.standing = message.standings[0]
                 return self._ready_if_all_are()
-            case msg.Fault() | msg.Done():
+            case msg.FaultReported() | msg.Done():
                 if message.epoch == self._epoch and rank.at is _At.RUNNING:
                     self._rest(rank)
-            case msg.Leave():
+            case msg.RankLeaves():
                 self._rest(rank, _At.OUT)
-                return [TellCoordinator(message), *self._ready_if_all_are()]
-            case msg.Bye():
+                return [message, *self._ready_if_all_are()]
+            case msg.RankReturned():
                 return self._drop(number)
-            case msg.Stuck():
+            case msg.HungAgain():
                 is_due = message.epoch == self._epoch and rank.at is _At.UNWINDING
                 if not is_due or rank.kill:
                     return []
                 return self._condemn(number, rank, message.text, now)
-            case msg.Hello() | msg.Dead() | msg.Beat():
+            case msg.JoinCall() | msg.Dead() | msg.GuardBeat():
                 return []
             case _:
                 assert_never(message)
-        return [TellCoordinator(message)]
+        return [message]
 
-    def _rest(self, rank: _Rank, at: _At = _At.WAITING) -> None:
-        """It is in our own code, or out: no limits."""
+    def _rest(self, rank: _GuardedRank, at: _At = _At.WAITING) -> None:
+        """It is in the wrapper, or out: no limits."""
         rank.at = at
         rank.look_at = None
         self._spare(rank)
 
-    def _spare(self, rank: _Rank) -> None:
+    def _spare(self, rank: _GuardedRank) -> None:
         """A verdict is dropped where the rank comes back before it is carried out."""
         if rank.kill is not None and rank.kill.step == TAKING_EVIDENCE:
             rank.kill = None
@@ -379,7 +327,7 @@ class Guard:
             return []
         for rank in here:
             rank.standing = None
-        return [TellCoordinator(msg.Ready(self._epoch, standings))]
+        return [msg.RanksReady(self._epoch, standings)]
 
     def _lose_rank(self, number: int, how: str) -> list[Effect]:
         rank = self._ranks.get(number)
@@ -387,10 +335,10 @@ class Guard:
             return []
         effects: list[Effect] = []
         if rank.at is not _At.OUT and not self._is_over and not self._is_lost:
-            dead = msg.Dead(number, msg.Kind.TERMINATED, how)
+            dead = msg.Dead(number, FaultKind.TERMINATED, how)
             if rank.kill is not None:
-                dead = msg.Dead(number, msg.Kind.HARD_TIMEOUT, rank.kill.why, rank.seen)
-            effects.append(TellCoordinator(dead))
+                dead = msg.Dead(number, FaultKind.HARD_TIMEOUT, rank.kill.why, rank.seen)
+            effects.append(dead)
         return effects + self._drop(number)
 
     def _drop(self, number: int) -> list[Effect]:
@@ -400,7 +348,7 @@ class Guard:
         if not self._ranks:
             self._beat_at = self._answered_at = self._fence_at = None
             self._is_over = True
-            effects.append(Quit())
+            effects.append(GuardQuits())
         return effects
 
     # ------------------------------------------------------------ down
@@ -418,13 +366,13 @@ class Guard:
                 self._epoch = message.epoch
                 for rank in self._here():
                     self._start(rank, now)
-                began = [TellLauncher(CallBegan(self._cycle, self._in_call()))]
+                began = [CallBegan(self._cycle, self._in_call())]
                 return [
                     *(began if message.epoch == 0 else ()),
-                    *self._tell_ranks(message),
-                    *self._tell_launcher(message, now),
+                    *self._send_ranks(message),
+                    *self._report_restart(message, now),
                 ]
-            case msg.Abort():
+            case msg.AbortEpoch():
                 if message.epoch != self._epoch:
                     return []
                 looks = self._note_restart(message, now)
@@ -433,10 +381,10 @@ class Guard:
                         rank.clock_from = now
                         self._look_in(rank, self._limits.hard_s, now)
                     rank.at = _At.UNWINDING
-                return [*looks, *self._tell_ranks(message)]
-            case msg.Kill():
+                return [*looks, *self._send_ranks(message)]
+            case msg.KillLateRanks():
                 return self._kill_those_not_back(message, now)
-            case msg.Refused():
+            case msg.RankRefused():
                 if message.rank not in self._ranks:
                     return []
                 self._rest(self._ranks[message.rank], _At.OUT)
@@ -448,43 +396,43 @@ class Guard:
                     self._fence_at = now + self._fence_s()
                 for rank in self._here():
                     self._rest(rank)
-                # First: a rank that has heard of it may end, and its launcher judges by this.
+                # First: a rank that gets the message may end, and its launcher judges by this.
                 ended = CallEnded(self._cycle, self._in_call(), message.finished)
-                return [TellLauncher(ended), self._renew(), *self._tell_ranks(message)]
-            case msg.Lost():
+                return [ended, self._renew(), *self._send_ranks(message)]
+            case msg.CoordinatorLost():
                 return []
             case _:
                 assert_never(message)
 
-    def _tell_ranks(self, message: msg.Down) -> list[Effect]:
-        """Ranks that leave still want to hear of the abort, to free their own collectives."""
+    def _send_ranks(self, message: msg.Down) -> list[Effect]:
+        """Ranks that leave get an abort, too, to free their own collectives."""
         return [TellRank(n, message) for n, rank in self._ranks.items() if not rank.is_killed]
 
-    def _note_restart(self, abort: msg.Abort, now: float) -> list[Effect]:
+    def _note_restart(self, abort: msg.AbortEpoch, now: float) -> list[Effect]:
         if self._restart is not None:
             return []
         running = [n for n, rank in self._ranks.items() if rank.at is _At.RUNNING]
         self._restart = RestartNote(abort, running, now)
-        return [Look(number) for number in self._restart.awaited]
+        return [ReadPage(number) for number in self._restart.awaited]
 
-    def _tell_launcher(self, commit: msg.Commit, now: float) -> list[Effect]:
+    def _report_restart(self, commit: msg.Commit, now: float) -> list[Effect]:
         note, self._restart = self._restart, None
-        return [] if note is None else [TellLauncher(note.finish(commit, now))]
+        return [] if note is None else [note.finish(commit, now)]
 
     def _in_call(self) -> tuple[int, ...]:
         return tuple(sorted(self.ranks))
 
-    def _here(self) -> list[_Rank]:
+    def _here(self) -> list[_GuardedRank]:
         return [rank for rank in self._ranks.values() if rank.at is not _At.OUT]
 
-    def _start(self, rank: _Rank, now: float) -> None:
+    def _start(self, rank: _GuardedRank, now: float) -> None:
         rank.at = _At.RUNNING
         rank.standing = None
         rank.clock_from = rank.epoch_from = now
-        rank.soft_told = rank.spared = False
+        rank.has_soft_fault = rank.spared = False
         self._look_in(rank, self._limits.soft_s, now)
 
-    def _look_in(self, rank: _Rank, after_s: float, now: float) -> None:
+    def _look_in(self, rank: _GuardedRank, after_s: float, now: float) -> None:
         """There is nothing to look for where the verdict is being carried out."""
         rank.look_at = None if rank.kill else now + after_s
 
@@ -499,26 +447,24 @@ class Guard:
         for rank in self._here():
             rank.look_at = None
         # Those that leave wait for an abort, which does not come any more.
-        return [TellRank(number, msg.Lost(how)) for number in self._ranks]
+        return [TellRank(number, msg.CoordinatorLost(how)) for number in self._ranks]
 
     def _fence_s(self) -> float:
         return guard_fence_s(self._limits.silence_s, self._limits.grace_s)
 
     # ------------------------------------------------------------ progress
 
-    def _judge(self, number: int, marks: Marks, now: float) -> list[Effect]:
+    def _judge(self, number: int, marks: MainThreadMarks, now: float) -> list[Effect]:
         rank = self._ranks.get(number)
         if rank is None or rank.look_at is None:
             return []
-        if marks.unlimited:
+        hard = self._first_to_run_out(rank, marks, self._limits.hard_s)
+        soft = self._first_to_run_out(rank, marks, self._limits.soft_s)
+        if hard is None or soft is None:
             rank.clock_from = now
             rank.look_at = now + self._limits.soft_s
             return []
-        oldest, which = max(marks.automatic, rank.clock_from), "its main thread"
-        manual = max(marks.manual, rank.clock_from)
-        if marks.manual > rank.epoch_from and manual < oldest:
-            oldest, which = manual, "ping()"
-        age = now - oldest
+        age = hard.age_s(now)
         held = now - max(marks.thread, rank.clock_from) > age / 2
         how = "it can be interrupted"
         if rank.at is _At.UNWINDING:
@@ -527,29 +473,36 @@ class Guard:
             how = "the interpreter is held or the process is stopped"
         elif marks.waits:
             how = "it waits for other ranks or for its device"
+        which = "its main thread" if hard.clock == MAIN_THREAD else hard.clock
         text = f"no progress of {which} for {age:.1f} s; {how}"
-        # Instants are compared, not ages: rounding must not say "not yet" to what is due now.
-        if now >= oldest + self._limits.hard_s:
+        # Instants are compared, not ages: rounding must not delay a verdict that is due now.
+        if now >= hard.deadline:
             why = f"{text} (hard_timeout {self._limits.hard_s:g} s)"
             return self._condemn(number, rank, why, now)
-        rank.look_at = oldest + self._limits.hard_s
-        if rank.at is not _At.RUNNING or rank.soft_told:
+        rank.look_at = hard.deadline
+        if rank.at is not _At.RUNNING or rank.has_soft_fault:
             return []
-        if now < oldest + self._limits.soft_s:
-            rank.look_at = oldest + self._limits.soft_s
+        if now < soft.deadline:
+            rank.look_at = soft.deadline
             return []
         if marks.waits and not held and not rank.spared:
-            # Who keeps it waiting is as late, and should be the one that is named.
+            # The rank that keeps it waiting is as late, and should be named instead.
             rank.spared = True
-            rank.look_at = now + min(VICTIM_S, self._limits.soft_s / 4)
+            rank.look_at = now + moment_s(self._limits.soft_s)
             return []
-        rank.soft_told = True
+        rank.has_soft_fault = True
         text = f"{text} (soft_timeout {self._limits.soft_s:g} s)"
-        return [TellCoordinator(msg.Fault(self._epoch, number, msg.Kind.SOFT_TIMEOUT, text))]
+        return [msg.FaultReported(self._epoch, number, FaultKind.SOFT_TIMEOUT, text)]
+
+    def _first_to_run_out(
+        self, rank: _GuardedRank, marks: MainThreadMarks, limit_s: float
+    ) -> RunningClock | None:
+        clocks = hang.running_in_place(marks, rank.clock_from, rank.epoch_from, limit_s)
+        return hang.first_to_run_out(clocks)
 
     # ------------------------------------------------------------ killing
 
-    def _kill_those_not_back(self, kill: msg.Kill, now: float) -> list[Effect]:
+    def _kill_those_not_back(self, kill: msg.KillLateRanks, now: float) -> list[Effect]:
         if kill.epoch != self._epoch:
             return []
         effects: list[Effect] = []
@@ -559,10 +512,10 @@ class Guard:
                 effects += self._condemn(number, rank, kill.text, now)
         return effects
 
-    def _condemn(self, number: int, rank: _Rank, why: str, now: float) -> list[Effect]:
+    def _condemn(self, number: int, rank: _GuardedRank, why: str, now: float) -> list[Effect]:
         rank.look_at = rank.seen = None
         rank.kill = self._ladder(why)
-        return [TakeEvidence(number, why, rank.kill.take_evidence(now))]
+        return [TakeRankEvidence(number, why, rank.kill.take_evidence(now))]
 
     def _ladder(self, why: str) -> KillLadder:
         return KillLadder(why, SIGTERM, self._limits.grace_s)
@@ -575,24 +528,24 @@ class Guard:
         rank.kill.evidence_taken(now)
         return self._go_on(number, rank, rank.kill, now)
 
-    def _go_on(self, number: int, rank: _Rank, kill: KillLadder, now: float) -> list[Effect]:
+    def _go_on(self, number: int, rank: _GuardedRank, kill: KillLadder, now: float) -> list[Effect]:
         """Take the next step of its end, if that is due."""
         step = kill.climb(now)
         if step is None:
             return []
         if step != STUCK:
             signal = Signal(number, kill.signals, kill.why)
-            told = [TellLauncher(self._ends_hung(number, kill.why, rank))]
-            return [*(told if step == SIGNALLED else ()), signal]
+            report = [self._ends_hung(number, kill.why, rank)]
+            return [*(report if step == SIGNALLED else ()), signal]
         # It sits in the kernel. Whatever it was doing, it does no more in user space.
         effects: list[Effect] = []
         if rank.at is not _At.OUT and not self._is_lost and not self._is_over:
             text = f"{kill.why}; it cannot be killed"
-            dead = msg.Dead(number, msg.Kind.HARD_TIMEOUT, text, rank.seen)
-            effects.append(TellCoordinator(dead))
+            dead = msg.Dead(number, FaultKind.HARD_TIMEOUT, text, rank.seen)
+            effects.append(dead)
         return effects + self._drop(number)
 
-    def _ends_hung(self, number: int, why: str, rank: _Rank) -> EndsHungRank:
+    def _ends_hung(self, number: int, why: str, rank: _GuardedRank) -> EndsHungRank:
         note = self._restart
         if note is None or note.began is None or note.began.rank == number:
             return EndsHungRank(number, why, rank.seen)
@@ -610,7 +563,7 @@ class Guard:
             )
         if self._beat_at is not None and now >= self._beat_at:
             self._beat_at = now + self._limits.beat_s
-            effects.append(TellCoordinator(msg.Beat(now)))
+            effects.append(msg.GuardBeat(now))
         if self._fence_at is not None and now >= self._fence_at:
             self._fence_at = None
             for number, rank in self._ranks.items():
@@ -621,7 +574,7 @@ class Guard:
                     effects.append(Signal(number, rank.kill.signals, rank.kill.why))
         for number, rank in list(self._ranks.items()):
             if rank.look_at is not None and now >= rank.look_at:
-                effects.append(Look(number))
+                effects.append(ReadPage(number))
             elif rank.kill is not None:
                 effects += self._go_on(number, rank, rank.kill, now)
         return effects

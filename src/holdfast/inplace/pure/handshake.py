@@ -1,9 +1,9 @@
-"""How a rank and the guard of its node show each other that they belong to the same job. Pure.
+"""The handshake by which a rank and its node's guard prove that they are of one job. Pure.
 
     rank ──nonce──► guard ──proof, nonce──► rank ──proof──► guard
 
-A name in the abstract namespace belongs to whoever binds it first, of any user: neither side says
-the job's token before it has seen a proof.
+A name in the abstract namespace belongs to the process of any user that binds it first: neither
+side sends the job's token before it has seen a proof.
 """
 
 from __future__ import annotations
@@ -19,15 +19,12 @@ NONCE_CHARS_MAX = 128
 
 
 def is_token(value: object, token: str) -> bool:
-    """Whether ``value`` is the job's secret, found out in a time that does not tell how nearly."""
+    """Whether ``value`` is the job's secret, in a time that does not depend on how nearly."""
     return isinstance(value, str) and value.isascii() and is_same(value, token)
 
 
 def proof(token: str, by: str, nonce: str) -> str:
-    """Of knowing ``token``, by the ``by`` ("guard" or "rank") that was sent ``nonce``.
-
-    A keyed hash (BLAKE2b is a MAC by itself).
-    """
+    """The proof of ``by`` ("guard" or "rank"), which got ``nonce``: BLAKE2b keyed by the token."""
     key = blake2b(token.encode()).digest()
     said = f"{by} {nonce}".encode("utf-8", "surrogatepass")
     return blake2b(said, key=key, digest_size=32).hexdigest()

@@ -1,17 +1,16 @@
-"""The store of an in-process restart, decided: who gets which value, and who has to wait for it.
+"""The machine of the store of a restart in place: values, waiting clients, gathers. Pure.
 
-Pure. Ranks use it to find each other anew in each epoch (process groups, rank assignment): it lives
-beside the coordinator, so it outlives any rank, and each epoch has a room of its own, which is
-dropped when nobody can be in it any more. A client has one request at a time under way, by the
-number ``id``; the answer comes when there is one.
+Ranks use it to find each other anew in each epoch (process groups, rank assignment). It lives
+beside the coordinator, so it outlives any rank. Each epoch has a room, which is dropped when no
+rank can be in it any more. A client has one request at a time under way, by the number ``id``.
 
     set  get  add  append  compare_set  check  wait  delete  count      (torch's Store, in short)
     gather      a value of each of ``of`` ranks, for all of them, once all have come or left
-    piece       the next part of what was gathered, where that is long
+    piece       the next part of gathered values, where they are long
 
-Values are bytes, carried as the text that has the same code points (latin-1). What is gathered is
-JSON, carried as text: it is for ranks, and never parsed here. Everything has a size that it may not
-exceed; a request for more is refused, and changes nothing.
+Values are bytes, carried as the text that has the same code points (latin-1). Gathered values are
+JSON, carried as text and not parsed here. All sizes are bounded; a request for more is refused, and
+changes nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ VALUE_BYTES_MAX = 1 << 20
 GATHERED_BYTES_MAX = 64 << 20
 """Values of all ranks of one gather together; 4 KiB each for 16,384 ranks."""
 STORE_BYTES_MAX = 4 << 30
-"""All that the store holds."""
+"""All rooms together."""
 STORE_FRAME_BYTES_MAX = 13 << 20
 """Two values, each byte of which JSON writes as six."""
 _KEYS_MAX = 1 << 16
@@ -40,11 +39,11 @@ PIECE_BYTES = 1 << 15
 
 
 class RequestError(ValueError):
-    """A body that is no request of ours: names the request, the key and the value."""
+    """A body that is no valid request; the text names the request, the key and the value."""
 
 
 Reply = tuple[object, dict[str, Any]]
-"""To which client, and what."""
+"""A client, and the answer to it."""
 
 
 class _Waiter:
@@ -61,21 +60,21 @@ class _Waiter:
 
 
 class _Room:
-    """Keys and values of one epoch, and who waits for which."""
+    """Keys and values of one epoch, and the clients that wait for them."""
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
         self.waiters: dict[str, dict[_Waiter, None]] = {}
         self.gathers: dict[str, _Gather] = {}
         self.gathered: dict[str, list[str]] = {}
-        """What was gathered and is long, in pieces: every rank takes them at its own pace."""
+        """Long gathered values, in pieces: every rank takes them at its own pace."""
         self.left: set[int] = set()
         """Ranks, as they were born, that have left this epoch without a fault."""
         self.bytes = 0
 
 
 class _Gather:
-    """One exchange: what came, by place, and how many living ranks there were at the beginning."""
+    """One exchange: values by place, and how many living ranks there were at the beginning."""
 
     def __init__(self, of: int) -> None:
         self.of = of
@@ -84,7 +83,7 @@ class _Gather:
 
 
 class _Client:
-    """What one client waits for."""
+    """The waits of one client."""
 
     __slots__ = ("gathers", "waiters")
 
@@ -117,17 +116,16 @@ class KeyValues:
         }
 
     def drop_before(self, room: int) -> None:
-        """Nobody can be in a room below ``room`` any more."""
+        """No rank can be in a room below ``room`` any more."""
         self._first_room = room
         for number in [number for number in self._rooms if CALL_ROOM < number < room]:
             del self._rooms[number]
 
     def leave(self, room: int, rank: int) -> list[Reply]:
-        """``rank`` has left the epoch, and nobody else will: answers to those it kept waiting.
+        """``rank`` has left the epoch without a fault: answers to the clients it kept waiting.
 
-        An assignment may discard a rank and gather from the others afterwards. What the rank had
-        shown before stays in what was gathered then; where it went while its value was waiting for
-        others, :meth:`forget` has taken that back.
+        An assignment may discard a rank and gather from the others afterwards. Values that were
+        gathered before keep the rank's; :meth:`forget` has taken back one that was still waiting.
         """
         if not self._first_room <= room < self._first_room + _ROOMS_AHEAD:
             return []
@@ -136,7 +134,7 @@ class KeyValues:
         return [reply for key in list(its.gathers) for reply in self._gathered(room, its, key)]
 
     def forget(self, client: object) -> None:
-        """Answer ``client`` no more, and show nobody what it waited with."""
+        """Answer ``client`` no more, and take back values that it waits with in a gather."""
         its = self._clients.pop(client, None)
         if its is None:
             return
@@ -158,8 +156,7 @@ class KeyValues:
         """Answers that follow from ``body``, to ``client`` and to others.
 
         Raises:
-            RequestError: It is no request, or for more than is allowed: says what is wrong with it.
-                Nothing was changed.
+            RequestError: It is no request, or for more than is allowed. Nothing was changed.
         """
         number, op = body.get("id"), body.get("op")
         room_number = body.get("room")
@@ -326,9 +323,9 @@ class KeyValues:
             room.gathered[key] = pieces = cut(text)
             room.bytes += sum(map(len, pieces))
             answer = {"pieces": len(pieces)}
-        for place, (who, _, _) in in_order:
-            self._clients[who].gathers.pop((at, key, place), None)
-        return [(who, {"id": which, **answer}) for _, (who, which, _) in in_order]
+        for place, (client, _, _) in in_order:
+            self._clients[client].gathers.pop((at, key, place), None)
+        return [(client, {"id": number, **answer}) for _, (client, number, _) in in_order]
 
     def _piece(self, room: _Room, body: Mapping[str, Any]) -> str:
         pieces, index = room.gathered.get(_text(body, "key"), []), body.get("index")
@@ -338,7 +335,7 @@ class KeyValues:
 
 
 def cut(text: str) -> list[str]:
-    """A long text as pieces that are short: names of hosts, for instance, say little anew."""
+    """A long text, packed and in short pieces: names of hosts, for instance, repeat a lot."""
     import base64  # noqa: PLC0415 - seldom used, and this is imported by every node guard
     import zlib  # noqa: PLC0415
 
@@ -347,11 +344,7 @@ def cut(text: str) -> list[str]:
 
 
 def join(pieces: Sequence[str]) -> str:
-    """What :func:`cut` was given.
-
-    Raises:
-        ValueError: It was not.
-    """
+    """The text that :func:`cut` was given; ValueError: these are no such pieces."""
     import base64  # noqa: PLC0415
     import zlib  # noqa: PLC0415
 

@@ -1,32 +1,35 @@
-"""What ranks, node guards and the coordinator of an in-process restart say to each other.
+"""The messages of ranks, node guards and the coordinator of a restart in place. Pure.
 
-Pure: plain values; their JSON form follows from their fields (``base/pure/codec.py``).
+Their JSON form follows from their fields (``base/pure/codec.py``).
 
-    up     Hello Fault Leave Done Ready Dead Bye Beat Stuck         rank -> guard -> coordinator
-    down   Abort Commit Kill Exit Refused Echo Lost           coordinator -> guard -> rank
-    only between a rank and its guard: Attach, before all others; Hosting, Log
+    up     JoinCall FaultReported RankLeaves Done RanksReady     rank -> guard -> coordinator
+           Dead RankReturned GuardBeat HungAgain
+    down   AbortEpoch Commit KillLateRanks Exit            coordinator -> guard -> rank
+           RankRefused Echo CoordinatorLost
+    only between a rank and its guard: Attach, before all others; Hosting, GuardLog
 
-Connections keep order and lose nothing while they last; when one is lost, so is whoever was behind
-it. *Epoch*: one call of the wrapped function by all ranks, counted 0, 1, 2 ... (the user's
-``iteration``). A message of another epoch means nothing, except where a member is gone for good.
+Connections keep order and lose nothing while they last; with one, its sender is lost. *Epoch*: one
+call of the wrapped function by all ranks, counted 0, 1, 2 ... (the user's ``iteration``). A message
+of another epoch means nothing, except where a member is gone for good.
 
-*Rank* alone means the number a process was born with (``RANK`` at its start): the name by which
-machines know it for ever. What it is called in an epoch is its *place*, and that is the business of
-the rank assignment, which every rank computes by itself: see :class:`Standing`.
+*Rank* alone means the number a process was born with (``RANK`` at its start), which stays. Its
+number in an epoch is its *place*: every rank computes its own by the rank assignment, see
+:class:`Standing`.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from typing import Annotated, TypeAlias
 
 from holdfast.base.pure.codec import Count, Raw, Text, Whole, family
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.evidence import RankDigest, Verdict
+from holdfast.inplace.pure.job_calls import Cause, FaultKind
+from holdfast.inplace.pure.timing import MAX_START_FAULTS
 
 MAX_WHOLE = 1 << 53
-"""Largest whole number accepted: every one below it has its own floating-point number."""
+"""Largest whole number accepted: every smaller one is exact as a floating-point number."""
 MAX_WORLD = 1 << 20
 """Largest job accepted, in ranks."""
 Rank: TypeAlias = Annotated[int, Whole(-1, MAX_WHOLE)]
@@ -34,39 +37,12 @@ Epoch: TypeAlias = Annotated[int, Whole(-1, MAX_WHOLE)]
 World: TypeAlias = Annotated[int, Whole(-1, MAX_WORLD)]
 
 
-class Kind(enum.Enum):
-    """What interrupted an epoch, by the names that users of the field know."""
-
-    EXCEPTION = "EXCEPTION"
-    """The function raised; the rank stays."""
-    BASE_EXCEPTION = "BASE_EXCEPTION"
-    """The rank leaves: SystemExit, KeyboardInterrupt, RestartAbort, or it is not well."""
-    SOFT_TIMEOUT = "SOFT_TIMEOUT"
-    """No progress for the soft limit; the rank is interrupted where it stands."""
-    HARD_TIMEOUT = "HARD_TIMEOUT"
-    """No progress for the hard limit; the rank is killed."""
-    TERMINATED = "TERMINATED"
-    """Its process ended without a word."""
-    UNRESPONSIVE = "UNRESPONSIVE"
-    """Its node is not heard of any more."""
-    MONITOR_PROCESS_EXCEPTION = "MONITOR_PROCESS_EXCEPTION"
-    """Its node guard failed."""
-
-
-HANGS = (Kind.SOFT_TIMEOUT, Kind.HARD_TIMEOUT)
+HANGS = (FaultKind.SOFT_TIMEOUT, FaultKind.HARD_TIMEOUT)
 
 
 # ---------------------------------------------------------------- values
-class Cause(Value):
-    """Why an epoch ended: ``rank`` did, or had done to it, ``kind``; ``text`` is for people."""
-
-    rank: Rank
-    kind: Kind
-    text: Text = ""
-
-
 class Numbering(Value):
-    """What a rank was called in ``epoch``: its place among ``world``. Epoch -1: as it was born."""
+    """The place of a rank among ``world`` in ``epoch``. Epoch -1: as it was born."""
 
     epoch: Epoch
     place: Rank
@@ -74,12 +50,12 @@ class Numbering(Value):
 
 
 class Standing(Value):
-    """What a rank knows of its own numbering when it is ready for the next epoch.
+    """A rank's own numbering when it is ready for the next epoch.
 
     Assignments may exchange data, so a fault can catch some ranks before theirs is made and some
     after. ``assigned`` is the last one this rank made, ``base`` the one it started from. ``seen``:
-    where its main thread was when it heard of a hang, with the rank that torch knows it by; None:
-    it heard of none, or was not called.
+    where its main thread was at the abort of a hang, with the rank that torch knows it by; None: no
+    hang, or its function was not called.
     """
 
     SPARSE = True
@@ -91,14 +67,14 @@ class Standing(Value):
 
 
 # ---------------------------------------------------------------- up
-class Hello(Value):
+class JoinCall(Value):
     """A rank is here and ready for epoch 0, of a job of ``world`` ranks."""
 
     rank: Rank
     world: World
 
 
-class Fault(Value):
+class FaultReported(Value):
     """Something is wrong with a rank that stays a member.
 
     ``at_start``: it failed before the function was entered, or in its ``init_process_group``.
@@ -106,18 +82,18 @@ class Fault(Value):
 
     epoch: Epoch
     rank: Rank
-    kind: Kind
+    kind: FaultKind
     text: Text = ""
     at_start: bool = False
 
     @property
     def cause(self) -> Cause:
-        """As others hear of it."""
+        """The cause that other ranks get."""
         return Cause(self.rank, self.kind, self.text)
 
 
-class Leave(Value):
-    """A rank goes, in words. ``fault`` False: the assignment that all compute left it out."""
+class RankLeaves(Value):
+    """A rank leaves. ``fault`` False: the assignment that all compute has no place for it."""
 
     epoch: Epoch
     rank: Rank
@@ -126,14 +102,14 @@ class Leave(Value):
 
 
 class Done(Value):
-    """The function has returned; ``active`` False: there was none to call on this rank."""
+    """The function has returned; ``active`` False: it was not called on this rank."""
 
     epoch: Epoch
     rank: Rank
     active: bool
 
 
-class Ready(Value):
+class RanksReady(Value):
     """These ranks have left ``epoch`` behind and wait for the next."""
 
     epoch: Epoch
@@ -141,29 +117,29 @@ class Ready(Value):
 
 
 class Dead(Value):
-    """A rank is gone without a word of its own. ``seen``: of one that its guard has ended."""
+    """A rank is gone, by its guard. ``seen``: the evidence of one that the guard has ended."""
 
     SPARSE = True
 
     rank: Rank
-    kind: Kind
+    kind: FaultKind
     text: Text = ""
     seen: RankDigest | None = None
 
 
-class Bye(Value):
+class RankReturned(Value):
     """A rank has returned to its caller after Exit, or has left: nothing more comes from it."""
 
     rank: Rank
 
 
-class Beat(Value):
+class GuardBeat(Value):
     """A guard is alive; ``sent_at`` is the guard's own clock, and comes back."""
 
     sent_at: float
 
 
-class Stuck(Value):
+class HungAgain(Value):
     """To a guard from its rank: it hung again, and should be ended instead of interrupted."""
 
     epoch: Epoch
@@ -172,20 +148,25 @@ class Stuck(Value):
 
 
 # ---------------------------------------------------------------- down
-class Abort(Value):
-    """Leave ``epoch``: free whoever waits in a collective, and come back."""
+class AbortEpoch(Value):
+    """Leave ``epoch``: free threads that wait in a collective, and come back."""
 
     epoch: Epoch
     causes: tuple[Cause, ...]
 
+    @property
+    def is_hang(self) -> bool:
+        """Whether a rank made no progress for one of its timeouts."""
+        return any(cause.kind in HANGS for cause in self.causes)
+
 
 class Commit(Value):
-    """Everybody who is left enters ``epoch``.
+    """All ranks that are left enter ``epoch``.
 
-    ``terminated``: the places, as numbered in epoch ``base``, that nobody holds any more: what the
-    rank assignment starts from. ``causes``: of the epoch before. ``start_faults``: how many epochs
-    before this one have failed at their start, one after the other. ``verdict``: which ranks held
-    up the others, after a hang; None: there was none, or a rank died in another way.
+    ``terminated``: the places of lost ranks, as numbered in epoch ``base``: the input of the rank
+    assignment. ``causes``: of the epoch before. ``start_faults``: how many epochs before
+    this one have failed at their start, one after the other. ``verdict``: which ranks held up the
+    others, after a hang; None: there was none, or a rank died in another way.
     """
 
     epoch: Epoch
@@ -196,7 +177,7 @@ class Commit(Value):
     verdict: Verdict | None = None
 
 
-class Kill(Value):
+class KillLateRanks(Value):
     """These did not come back in time; their guards kill those of them that still have not."""
 
     epoch: Epoch
@@ -217,42 +198,85 @@ class Exit(Value):
     disagree: bool = False
 
 
-class Refused(Value):
-    """This one rank can't take part; nobody else is concerned."""
+class RankRefused(Value):
+    """This one rank can't take part; the others are not affected."""
 
     rank: Rank
     text: Text
 
 
 class Echo(Value):
-    """The coordinator has heard the beat that was sent at ``sent_at``."""
+    """The coordinator's answer to the beat that was sent at ``sent_at``."""
 
     sent_at: float
 
 
-class Lost(Value):
-    """From a guard to its ranks: the coordinator is gone; leave, the others may go on without."""
+class CoordinatorLost(Value):
+    """To the ranks of a guard: its coordinator is gone, or it is; leave, the others may go on."""
 
     text: Text
 
 
-Up = Hello | Fault | Leave | Done | Ready | Dead | Bye | Beat | Stuck
-Down = Abort | Commit | Kill | Exit | Refused | Echo | Lost
+Up = (
+    JoinCall
+    | FaultReported
+    | RankLeaves
+    | Done
+    | RanksReady
+    | Dead
+    | RankReturned
+    | GuardBeat
+    | HungAgain
+)
+Down = AbortEpoch | Commit | KillLateRanks | Exit | RankRefused | Echo | CoordinatorLost
 
 
 # ---------------------------------------------------------------- between a rank and its guard
+class CallTimeouts(Value):
+    """From the wrapper's arguments, for the guard, in seconds.
+
+    Attributes:
+        soft_s: Progress older than this interrupts all ranks.
+        hard_s: Progress older than this kills the rank.
+        grace_s: Between SIGTERM and SIGKILL, and for leaving when the coordinator is lost.
+        beat_s: How often the guard sends a heartbeat to the coordinator.
+        silence_s: A node whose guard is silent for this long is gone.
+    """
+
+    soft_s: float = 60.0
+    hard_s: float = 90.0
+    grace_s: float = 5.0
+    beat_s: float = 1.0
+    silence_s: float = 30.0
+
+
+class CoordinatorTimeouts(Value):
+    """From the wrapper's arguments, for the coordinator, in seconds.
+
+    Attributes:
+        barrier_s: For all ranks to come at the start, and for all to be back after a fault.
+        completion_s: From the first rank that completed to the last.
+        last_call_wait_s: Least time between a fault and the next epoch.
+        silence_s: A node whose guard is silent for this long is gone.
+        max_start_faults: Restarts in a row after faults at the start; None: without end.
+    """
+
+    barrier_s: float = 120.0
+    completion_s: float = 120.0
+    last_call_wait_s: float = 0.0
+    silence_s: float = 30.0
+    max_start_faults: Count | None = MAX_START_FAULTS
+
+
 class Attach(Value):
     """The first message of a rank to its guard; the first one that comes configures the guard.
 
     Attributes:
-        page_fd: Descriptor of its progress page, in its process.
+        page_fd: Descriptor of its page, in its process.
         dump_signal: Makes it write its stacks to ``dump_path``; 0: there is none.
         log: A file for the guard's own lines; None: none is wanted.
         pidfile: The guard writes its pid there; None: it does not.
         launcher: Socket of the launcher that started it; None: there is none.
-        soft_s: This and the next four: see ``inplace/pure/guard.py``.
-        barrier_s: This, the next two and ``max_start_faults``: see
-            ``inplace/pure/coordinator.py``.
         hosts: The coordinator of the job belongs into this guard.
         host: Where the coordinator is, otherwise.
         port: Likewise.
@@ -262,15 +286,8 @@ class Attach(Value):
     world: World
     page_fd: Count
     dump_signal: Count
-    soft_s: float
-    hard_s: float
-    grace_s: float
-    beat_s: float
-    silence_s: float
-    barrier_s: float
-    completion_s: float
-    last_call_wait_s: float
-    max_start_faults: Count | None = None
+    timeouts: CallTimeouts
+    coordinator: CoordinatorTimeouts
     dump_path: Raw | None = None
     log: Raw | None = None
     pidfile: Raw | None = None
@@ -286,7 +303,7 @@ class Hosting(Value):
     port: Count
 
 
-class Log(Value):
+class GuardLog(Value):
     """A line of the guard for the log of a rank. ``level``: ``warning`` or ``error``."""
 
     text: Text
@@ -296,5 +313,5 @@ class Log(Value):
 UP: Mapping[str, type[Up]] = family(Up)
 DOWN: Mapping[str, type[Down]] = family(Down)
 ATTACH: Mapping[str, type[Attach]] = family(Attach)
-TO_RANK: Mapping[str, type[Down | Log]] = family(Down | Log)
-TO_FIRST_RANK: Mapping[str, type[Hosting | Refused]] = family(Hosting | Refused)
+TO_RANK: Mapping[str, type[Down | GuardLog]] = family(Down | GuardLog)
+TO_FIRST_RANK: Mapping[str, type[Hosting | RankRefused]] = family(Hosting | RankRefused)

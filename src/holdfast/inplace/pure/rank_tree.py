@@ -1,19 +1,21 @@
-"""Decide which ranks work and which stand by, where losses should stay inside a node, rack, ...
+"""New numbers for the ranks that are left: without gaps, each with one owner (R-1). Pure.
 
-Pure: every rank holds the same :class:`RankTree` and computes the same next one.
+Every rank computes the same from the same dead set, in functions for numbers alone (``dead`` holds
+ranks as numbered before, below ``world``), or in a tree, where a loss stays inside its node, rack,
+... and ranks are active or inactive.
 
     layer 0              root                 one group that all ranks are in
     layer 1       a               b           groups by key, e.g. nodes
     leaves     0  1  2  3      4  5  6  7     ranks, in the order of the tree
 
-Of each leaf we know its *active index*, or that it stands by. When ranks are lost:
+Each leaf has an *active index*, or is inactive. When ranks are lost:
 
 1. Bottom-up, a group with fewer than ``min_ranks`` living leaves is given up: all its leaves go.
-2. Each lost active leaf climbs while its groups carry RESERVE. The first that has a leaf standing
-   by gives the one that was deactivated last, and that one inherits the index.
+2. Each lost active leaf climbs while its groups carry RESERVE. The first that has an inactive
+   leaf gives the one that was deactivated last, and that one inherits the index.
 3. For each index still without an owner: in the highest group that is reached through BACKFILL
    groups only, the leaves with the largest indices move into the holes.
-4. What is still empty is closed by shifting all larger indices down.
+4. Holes that remain are closed by shifting all larger indices down.
 
 Ranks are then numbered in the order of the tree: leaf ``k`` has rank ``k``.
 """
@@ -21,17 +23,64 @@ Ranks are then numbered in the order of the tree: leaf ``k`` has rank ``k``.
 from __future__ import annotations
 
 import enum
-from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from typing import Any
 
 
+def shifted(rank: int, dead: AbstractSet[int]) -> int | None:
+    """New number of ``rank`` when all move down past the dead; ``None``: it is dead."""
+    if rank in dead:
+        return None
+    return rank - sum(gone < rank for gone in dead)
+
+
+def gaps_filled(rank: int, world: int, dead: AbstractSet[int]) -> int | None:
+    """New number of ``rank`` when as few as possible move; ``None``: it is dead.
+
+    A rank below the new world size keeps its number. The others take the numbers of the dead below
+    it, both in ascending order.
+    """
+    if rank in dead:
+        return None
+    new_world = world - len(dead)
+    if rank < new_world:
+        return rank
+    place = rank - new_world - sum(new_world <= gone < rank for gone in dead)
+    return sorted(gone for gone in dead if gone < new_world)[place]
+
+
+def members_of_failing_groups(
+    keys: Iterable[tuple[int, Any]], dead: AbstractSet[int], condition: Callable[[int], object]
+) -> frozenset[int]:
+    """Living ranks whose group has a number of living ranks that ``condition`` rejects.
+
+    ``keys``: of each rank, its number and its group, hashable; those of dead ranks do not count.
+    """
+    living = [(rank, key) for rank, key in keys if rank not in dead]
+    counts = Counter(key for _, key in living)
+    failing = {key for key, count in counts.items() if not condition(count)}
+    return frozenset(rank for rank, key in living if key in failing)
+
+
+def at_most(size: int, most: int | None) -> int:
+    """Number of active ranks when ``most`` are wanted; ``None``: all."""
+    return size if most is None else min(size, most)
+
+
+def multiple_of(size: int, divisor: int) -> int:
+    """The largest multiple of ``divisor`` that is at most ``size``."""
+    return size // divisor * divisor
+
+
+# ---------------------------------------------------------------- trees
 class LayerFlag(enum.Flag):
-    """What the ranks of a group do for each other; flags combine with ``|``."""
+    """How the ranks of a group replace each other; flags combine with ``|``."""
 
     RESERVE = enum.auto()
-    """Ranks that stand by take the place of lost active ones of their group."""
+    """Inactive ranks take the place of lost active ones of their group."""
     BACKFILL = enum.auto()
     """The last active ranks of a group move into the places of its lost ones."""
 
@@ -41,13 +90,7 @@ NO_FLAG = LayerFlag(0)
 
 @dataclass(frozen=True)
 class LayerRule:
-    """What holds for each group of one layer.
-
-    Attributes:
-        min_ranks: A group with fewer living ranks is given up.
-        max_ranks: So many are active at the start; more stand by. ``None``: all are active.
-        flag: See :class:`LayerFlag`.
-    """
+    """The rule for each group of one layer; see ``inprocess.rank_assignment.Layer``."""
 
     min_ranks: int = 1
     max_ranks: int | None = None
@@ -65,8 +108,8 @@ class RankTree:
     Attributes:
         rules: Of each layer, the root first.
         paths: Of each leaf, the group it is in, per layer.
-        active: Of each leaf, its active index, or ``None``: it stands by.
-        benched: Leaves that stand by, the one deactivated last at the end.
+        active: Of each leaf, its active index; ``None``: inactive.
+        benched: Inactive leaves, the one deactivated last at the end.
     """
 
     rules: tuple[LayerRule, ...]
@@ -85,9 +128,9 @@ class RankTree:
         return len(self.paths) - len(self.benched)
 
     def without(self, dead: AbstractSet[int]) -> tuple[RankTree, tuple[int | None, ...]]:
-        """The tree after the loss of these ranks, and of each old rank what it is called now.
+        """The tree after the loss of these ranks, and each old rank's new number.
 
-        A rank that is given up with its group is called ``None``, as a lost one.
+        ``None``: it is lost, or given up with its group.
         """
         lost = self._with_groups_too_small(dead)
         active = list(self.active)
@@ -108,7 +151,7 @@ class RankTree:
         return tree, tuple(names)
 
     def with_active_world_size(self, size: int) -> RankTree:
-        """Ranks with an active index of ``size`` or more stand by from now on."""
+        """Ranks with an active index of ``size`` or more are inactive from now on."""
         if size >= self.active_world_size:
             return self
         spare = sorted(
@@ -136,13 +179,9 @@ class RankTree:
 def grow(
     rules: Sequence[LayerRule], keys: Sequence[Sequence[Hashable]]
 ) -> tuple[RankTree, list[int]]:
-    """The first tree, and which rank each of its leaves was.
+    """The first tree, and which rank each of its leaves was, from the rules and keys per layer.
 
     Depth first, a leaf becomes active unless a group above it has its ``max_ranks`` already.
-
-    Args:
-        rules: Of each layer, the root first.
-        keys: Of each rank, in order: its key per layer.
 
     Raises:
         TreeError: Ranks differ in the number of layers, or there is more than one root.
@@ -196,7 +235,7 @@ def _top(rules: Sequence[LayerRule], flag: LayerFlag) -> int:
 
 
 def _take_reserves(tree: RankTree, lost: AbstractSet[int], active: list[int | None]) -> list[int]:
-    """Step 2: indices of lost leaves go to leaves that stand by; returns those who still do."""
+    """Step 2: inactive leaves take indices of lost ones; returns those that are left."""
     top = _top(tree.rules, LayerFlag.RESERVE)
     bench: defaultdict[int, list[int]] = defaultdict(list)
     living = [leaf for leaf in tree.benched if leaf not in lost]
@@ -207,11 +246,11 @@ def _take_reserves(tree: RankTree, lost: AbstractSet[int], active: list[int | No
         if active[leaf] is None:
             continue
         for group in reversed(tree.paths[leaf][top:]):
-            standing_by = bench[group]
-            while standing_by and active[standing_by[-1]] is not None:
-                standing_by.pop()  # it was taken through another group
-            if standing_by:
-                active[standing_by.pop()], active[leaf] = active[leaf], None
+            inactive = bench[group]
+            while inactive and active[inactive[-1]] is not None:
+                inactive.pop()  # it was taken through another group
+            if inactive:
+                active[inactive.pop()], active[leaf] = active[leaf], None
                 break
     return [leaf for leaf in living if active[leaf] is None]
 

@@ -1,12 +1,9 @@
-"""What a guard notes of a restart in place, for the launcher of its node.
-
-Pure. Begun at the first abort of a call of the function, finished when the next call begins.
-"""
+"""A guard's note of one restart in place, for the launcher of its node. Pure."""
 
 from __future__ import annotations
 
 from holdfast.inplace.pure import messages as msg
-from holdfast.inplace.pure.in_place import CAUSES_MAX, InPlaceCause, RestartedInPlace
+from holdfast.inplace.pure.job_calls import CAUSES_MAX, Cause, RestartedInPlace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,25 +15,20 @@ _TEXT_CHARS_MAX = 500
 
 
 class RestartNote:
-    """Of one restart.
-
-    Args:
-        abort: Its first one.
-        ranks: Of this node, in the function.
+    """From the first abort of a call of the function to the begin of the next call.
 
     Attributes:
         began: Its first cause; None: not known.
-        noticed_at: This node was told to abort.
-        awaited: Of these ranks the last progress is not known yet: nobody knows better than their
-            pages, before they are freed. Empty where no rank hangs.
+        noticed_at: The abort reached this node.
+        awaited: Ranks of this node in the function with unknown last progress: only their pages
+            have it, until they are freed. Empty where no rank hangs.
     """
 
-    def __init__(self, abort: msg.Abort, ranks: Iterable[int], now: float) -> None:
+    def __init__(self, abort: msg.AbortEpoch, ranks: Iterable[int], now: float) -> None:
         self.noticed_at = now
         self.began = _shortened(abort.causes[0]) if abort.causes else None
         self._progress_at = now
-        is_hang = any(cause.kind in msg.HANGS for cause in abort.causes)
-        self.awaited = set(ranks) if is_hang else set()
+        self.awaited = set(ranks) if abort.is_hang else set()
 
     def saw(self, rank: int, at: float) -> None:
         """A rank made its last progress then; counts once."""
@@ -57,5 +49,5 @@ class RestartNote:
         )
 
 
-def _shortened(cause: msg.Cause) -> InPlaceCause:
-    return InPlaceCause(cause.rank, cause.kind.value, cause.text[:_TEXT_CHARS_MAX])
+def _shortened(cause: Cause) -> Cause:
+    return Cause(cause.rank, cause.kind, cause.text[:_TEXT_CHARS_MAX])

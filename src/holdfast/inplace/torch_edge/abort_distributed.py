@@ -51,11 +51,11 @@ def watching() -> Iterator[None]:
 
 
 def main_waits() -> bool:
-    """Whether the main thread waits for other ranks, as far as that can be told from outside.
+    """Whether the main thread waits for other ranks, as seen from outside.
 
-    In ``Work.wait``; or, as with DDP, whose reducer waits in C++, wherever torch's backward pass,
-    its ``distributed``, or a synchronisation of its ``cuda`` was called last. The device may be
-    busy with a kernel of this rank alone; then it is named a moment later than it could be.
+    In ``Work.wait``; or in torch's backward pass (the reducer of DDP waits in C++), its
+    ``distributed``, or a synchronisation of its ``cuda``. The device may be busy with a kernel of
+    this rank alone; then the rank is named a moment later than it could be.
     """
     main = threading.main_thread().ident
     if main is None or work_aborter().waits(main):
@@ -66,13 +66,10 @@ def main_waits() -> bool:
 
 
 def abort_collectives() -> list[str]:
-    """End what any thread waits for in a collective, and what the main thread receives or sends.
+    """End all waits in collectives, and the main thread's send or receive; returns problems.
 
     Groups of backends that can abort (NCCL) do; the connections of gloo's are broken; a receive
     from any source or a half-done transfer is ended (by :func:`abort_again`: its test runs first).
-
-    Returns:
-        What went wrong, one text each.
     """
     _keep_groups()
     _aborted.set()
@@ -87,7 +84,7 @@ def is_aborted() -> bool:
 
 
 def abort_again() -> None:
-    """End what the main thread has come to since: another connection, another store."""
+    """End the main thread's waits since then: another connection, another store."""
     _keep_groups()
     gloo_aborter().abort()
     main = threading.main_thread().ident
@@ -106,8 +103,7 @@ def discard_process_groups() -> None:
     In the main thread, after its interrupt: a group that is just being made would be registered
     afterwards, and the user's clean-up may still ask for its rank. Inside ``watching`` they are
     destroyed after :func:`release`: other ranks may still connect to them. torch is then as before
-    the first ``init_process_group``, ``sys.excepthook`` included. Does nothing where there is no
-    group.
+    the first ``init_process_group``, ``sys.excepthook`` included.
     """
     work_aborter().forget()
     group_reaper().take(forget_process_groups())
@@ -115,7 +111,7 @@ def discard_process_groups() -> None:
 
 
 def release() -> None:
-    """Every rank has aborted: close our connections, and destroy the groups that were discarded."""
+    """Every rank has aborted: close held connections, and destroy discarded groups."""
     _aborted.clear()
     gloo_aborter().release()
     group_reaper().go_on()

@@ -38,15 +38,13 @@ class EpochOverError(ConnectionError):
 
 
 class EpochStore(Store):
-    """One rank's client, for one epoch.
+    """One rank's client, for one epoch; from any thread, one request at a time.
 
     Args:
         address: Host and port of the coordinator.
         token: The secret of the job.
         room: Number of the epoch.
         timeout_s: How long :meth:`get` and :meth:`wait` wait where nothing else is said.
-
-    All methods may be called from any thread; one request at a time is under way.
     """
 
     def __init__(
@@ -72,11 +70,7 @@ class EpochStore(Store):
         self._ask("set", key=key, value=_carried(value))
 
     def get(self, key: str) -> bytes:
-        """The value of ``key``, waiting until there is one.
-
-        Raises:
-            DistStoreError: None came within the timeout.
-        """
+        """The value of ``key``, waiting until there is one; DistStoreError: not in time."""
         return _bytes("get", self._ask("get", wait_s=self._timeout_s, key=key))
 
     def add(self, key: str, amount: int) -> int:
@@ -88,7 +82,7 @@ class EpochStore(Store):
         self._ask("append", key=key, value=_carried(value))
 
     def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
-        """Set ``key`` where it holds ``expected``; what it holds then."""
+        """Set ``key`` where it holds ``expected``; its value then."""
         had, wants = _carried(expected), _carried(desired)
         return _bytes("compare_set", self._ask("compare_set", key=key, expected=had, value=wants))
 
@@ -97,11 +91,7 @@ class EpochStore(Store):
         return bool(self._ask("check", keys=list(keys)))
 
     def wait(self, keys: Sequence[str], timeout: dt.timedelta | None = None) -> None:
-        """Wait until all of ``keys`` have values.
-
-        Raises:
-            DistStoreError: They had not within the timeout.
-        """
+        """Wait until all of ``keys`` have values; DistStoreError: not in time."""
         wait_s = self._timeout_s if timeout is None else timeout.total_seconds()
         self._ask("wait", wait_s=wait_s, keys=list(keys))
 
@@ -143,7 +133,7 @@ class EpochStore(Store):
             self._clones.append(clone)
         return clone
 
-    # ------------------------------------------------------------ ours
+    # ------------------------------------------------------------ holdfast's own
 
     def collect(self, name: str, place: int, of: int, value: Any, timeout_s: float) -> list[Any]:
         """Values of ``of`` ranks, in the order of their places; the same list on each.
@@ -209,9 +199,9 @@ class EpochStore(Store):
                 answer = self._exchange(number, frame, monotonic() + wait_s)
                 is_answered = True
             except TimeoutError:
-                what = fields.get("key") or ", ".join(fields.get("keys", ()))
+                keys = fields.get("key") or ", ".join(fields.get("keys", ()))
                 raise DistStoreError(
-                    f"{op} {what!r}: no answer within {wait_s:g} s; not all ranks came this far"
+                    f"{op} {keys!r}: no answer within {wait_s:g} s; not all ranks came this far"
                 ) from None
             except (OSError, FrameError) as error:
                 if self._is_over:

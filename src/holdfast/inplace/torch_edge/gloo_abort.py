@@ -1,34 +1,31 @@
 """Break gloo's collectives from another thread, so that a blocked rank comes back.
 
-torch has nothing for it (2.13: ``abort`` and ``shutdown`` of a gloo backend do nothing, a signal or
-an asynchronous exception is seen when the group's timeout is over, 30 minutes by default). But gloo
-fails an operation whose connection ends, and a connection can be half closed by any thread in its
-process. Measured: 0.3 to 1.2 ms until the blocked thread is back in Python.
+torch cannot (2.13: ``abort`` and ``shutdown`` of a gloo backend do nothing, a signal or an
+asynchronous exception is seen when the group's timeout is over, 30 minutes by default). But gloo
+fails an operation whose connection ends, and any thread of its process can half close that.
+Measured: 0.3 to 1.2 ms until the blocked thread is back in Python.
 
-Which sockets are gloo's: each device of gloo has one thread on one epoll, and the kernel says what
-an epoll waits for (``/proc/self/fdinfo``), descriptor and inode. So only the *epolls* have to be
-known: those that appear while a group (or a device) is constructed and have the shape of gloo's.
-Connections made lazily, and those of a group under construction, are in there like all others, and
-a socket that other code opens in the meantime is not.
+Each device of gloo has one thread on one epoll, and ``/proc/self/fdinfo`` lists the sockets in an
+epoll. So only the *epolls* have to be known: those that appear while a group (or a device) is
+constructed and have the shape of gloo's. Connections made lazily, and those of a group under
+construction, are in there like all others; a socket that other code opens meanwhile is not.
 
-How they are broken:
-
-* connected sockets only: without its listening socket gloo ends the process (``std::terminate``);
-* ``SHUT_RD``, and our copies stay open until :meth:`release`. Nothing reaches a peer before it has
-  aborted by itself. With a full shutdown, or if a peer's socket closed first, gloo can lose the
+* Only connected sockets are broken: without its listening socket gloo ends the process
+  (``std::terminate``).
+* By ``SHUT_RD``, with copies that stay open until :meth:`release`: nothing reaches a peer before it
+  has aborted by itself. With a full shutdown, or if a peer's socket closed first, gloo can lose the
   error of a send that was queued already, and the waiter sleeps on until its timeout: measured in
   up to 3 % of the restarts of 8 ranks; this way in 0 of 10,000.
 
-Where a group is still being made, the main thread may wait elsewhere:
+Where a group is still being made, the main thread may wait
 
-* for a key of its store: the connections of the ``TCPStore`` clients that were made since the last
-  :meth:`release` are broken likewise (signals do not wake that wait). The client of a store
-  that was there before the group is left alone: it would be of no use in the next iteration;
-* for a peer to connect to *us*, which gloo bounds by five times its timeout: we connect in the
-  peer's place, say the number of each pair, and hang up. Likewise for connections made lazily.
+* for a key of its store: connections of ``TCPStore`` clients made since the last :meth:`release`
+  are broken likewise (signals do not wake that wait), but not those of a store that was there
+  before the group: the next iteration needs it;
+* for a peer to connect, which gloo bounds by five times its timeout: this process connects in the
+  peer's place, sends the number of each pair, and closes. Likewise for connections made lazily.
 
-What the sockets do not cover (sends and receives that are half done or have no peer) is in
-:mod:`holdfast.inplace.torch_edge.work_abort`.
+Sends and receives that are half done or have no peer: :mod:`.work_abort`.
 """
 
 from __future__ import annotations
@@ -67,21 +64,6 @@ _CONNECT_S = 1.0
 
 class RestartPendingError(RuntimeError):
     """A process group was to be made while the process is about to restart."""
-
-
-@dataclass(frozen=True)
-class Aborted:
-    """What one :meth:`GlooAborter.abort` did.
-
-    Attributes:
-        connections: How many connections between ranks it broke.
-        stores: How many connections to a store.
-        answered: How many missing peers it connected for.
-    """
-
-    connections: int = 0
-    stores: int = 0
-    answered: int = 0
 
 
 @dataclass
@@ -162,7 +144,7 @@ class GlooAborter:
         """Whether it is installed."""
         return self._users > 0
 
-    def abort(self) -> Aborted:
+    def abort(self) -> None:
         """Break every connection that was not broken yet; see the module.
 
         Until :meth:`release`, making another group raises :class:`RestartPendingError`. If the main
@@ -170,21 +152,21 @@ class GlooAborter:
         """
         with self._lock:
             self._is_aborting = self._users > 0
-            connections = answered = 0
             for device in self._devices_now():
                 watched = watched_by(device.epoll)
-                connections += sum(self._hold(fd, inode) for fd, inode, _ in watched)
+                for fd, inode, _ in watched:
+                    self._hold(fd, inode)
                 seen = self._seen.setdefault(device.listener, set())
                 seen.update(inode for _, inode, _ in watched)
                 is_whole = len(seen) - _NOT_PAIRS >= device.size - 1
                 if not is_whole and device.listener not in self._answered:
                     self._answered.add(device.listener)
-                    answered += _answer(device)
-            stores = sum(self._hold(fd, inode) for fd, inode in self._store_sockets())
-            return Aborted(connections, stores, answered)
+                    _answer(device)
+            for fd, inode in self._store_sockets():
+                self._hold(fd, inode)
 
     def release(self) -> None:
-        """Every rank has aborted (the restart is committed): close our copies."""
+        """Every rank has aborted (the restart is committed): close the copies of sockets."""
         with self._lock:
             self._is_aborting = False
             self._stores.clear()
@@ -273,18 +255,14 @@ class GlooAborter:
     def _store_sockets(self) -> set[tuple[int, int]]:
         return self._stores.union(*(_clients(making) for making in self._making_stores))
 
-    def _hold(self, fd: int, inode: int) -> bool:
-        if inode in self._held:
-            return False
-        sock = copy_of(fd, inode)
-        if sock is None:
-            return False
+    def _hold(self, fd: int, inode: int) -> None:
+        if inode in self._held or (sock := copy_of(fd, inode)) is None:
+            return
         # A connection that is not there yet is broken by the next abort().
         if is_listening(sock) or not half_close(sock):
             sock.close()
-            return False
-        self._held[inode] = sock
-        return True
+        else:
+            self._held[inode] = sock
 
 
 _aborter = GlooAborter()
@@ -345,11 +323,11 @@ def _port(name: tuple[int, int], end: Callable[[socket.socket], Any]) -> int | N
     return address[1] if isinstance(address, tuple) else None
 
 
-def _answer(device: _Device) -> int:
-    """Connect to our own gloo in place of peers that do not: each says the number of its pair.
+def _answer(device: _Device) -> None:
+    """Connect to this process's gloo in place of its peers; each sends the number of its pair.
 
-    The numbers are counted by the device, from 0 or 1 on. One that no thread waits for is kept for
-    who may wait for it later, so once is enough.
+    The device counts them, from 0 or 1 on, and keeps those that no thread waits for yet, so once is
+    enough.
     """
     for number in range(device.size + 1):
         try:
@@ -357,5 +335,4 @@ def _answer(device: _Device) -> int:
                 sock.sendall(struct.pack("=q", number))
         except OSError as error:
             log.debug("gloo at %s does not take a connection: %s", device.address, error)
-            return number
-    return device.size + 1
+            return

@@ -27,16 +27,10 @@ _EXIT_S = 10.0
 
 
 def abort_native_groups(timeout_s: float = 60.0) -> list[str]:
-    """Abort the groups of backends that can (NCCL and its relatives), all at the same time.
+    """Abort the groups of backends that can (NCCL and its relatives); returns problems.
 
     In a thread per group: the abort of one communicator may wait for another one's
-    (pytorch issue 119797).
-
-    Args:
-        timeout_s: How long to wait for them together.
-
-    Returns:
-        What went wrong, one text for each group: it failed, or it is still at it.
+    (pytorch issue 119797). ``timeout_s`` is for all together.
     """
     problems: list[str] = []
     threads = []
@@ -100,13 +94,10 @@ def registered_groups() -> list[Any]:
 
 
 def forget_process_groups() -> list[Any]:
-    """Put torch's state back to where ``init_process_group`` works; without waiting for anything.
+    """Put torch's state back to where ``init_process_group`` works; returns the groups.
 
     In the thread that makes groups (the main thread), after it was interrupted: one that is just
-    being made would be entered afterwards. Does nothing where there is no group.
-
-    Returns:
-        The groups, to be given to :class:`GroupReaper`; nothing is destroyed while they are kept.
+    being made would be entered afterwards. No group is destroyed while it is kept.
     """
     return torch_private.forget_groups()
 
@@ -127,10 +118,10 @@ class GroupReaper:
     finds none. They are joined before the interpreter exits, too: a thread that ends inside a
     destructor of gloo ends the process (``terminate called without an active exception``).
 
-    While an abort is under way, groups are only kept: a peer, or we in its place, may be connecting
-    to one, and a connection that reaches a closed pair ends the process (gloo's ``state_ <=
-    CONNECTED``; measured in 1 % of the restarts of groups that connect lazily). Once every rank has
-    aborted, no rank connects any more.
+    While an abort is under way, groups are only kept: a peer (or ``gloo_abort`` in its place) may
+    be connecting to one, and a connection that reaches a closed pair ends the process (gloo's
+    ``state_ <= CONNECTED``; measured in 1 % of the restarts of groups that connect lazily). Once
+    every rank has aborted, no rank connects any more.
     """
 
     def __init__(self) -> None:
@@ -144,8 +135,7 @@ class GroupReaper:
     def keep(self, groups: list[Any]) -> None:
         """An abort is under way: destroy nothing until :meth:`go_on`.
 
-        Args:
-            groups: All there are. They stay alive even if the user's clean-up destroys them.
+        ``groups``, all there are, stay alive even if the user's clean-up destroys them.
         """
         with self._lock:
             self._is_keeping = True
@@ -153,7 +143,7 @@ class GroupReaper:
             self._kept += [group for group in groups if id(group) not in known]
 
     def go_on(self) -> None:
-        """Every rank has aborted: destroy what was taken meanwhile. Returns at once."""
+        """Every rank has aborted: destroy groups that were taken meanwhile. Returns at once."""
         with self._lock:
             self._is_keeping = False
             taken, kept = self._taken, self._kept
@@ -185,20 +175,12 @@ class GroupReaper:
         thread.start()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait until all are destroyed, also those of an abort that is under way.
-
-        Returns:
-            False: some were not, within ``timeout_s``.
-        """
+        """Wait for all groups, also those of an abort that is under way; False: too late."""
         self.go_on()
         return self.wait(timeout_s)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until those are destroyed that are being destroyed.
-
-        Returns:
-            False: some were not, within ``timeout_s``.
-        """
+        """Wait for groups that are being destroyed; False: too late."""
         with self._lock:
             threads = self._threads[:]
         _join(threads, timeout_s)
@@ -212,7 +194,7 @@ class GroupReaper:
 
 def _destroy(groups: list[Any], kept: list[Any]) -> None:
     while kept:
-        kept.pop()  # destroys what the user's clean-up has destroyed; others are still held
+        kept.pop()  # destroys those that the user's clean-up has let drop; others are still held
     while groups:
         shutdown: Callable[[], None] | None = getattr(groups[-1], "shutdown", None)
         try:

@@ -7,27 +7,29 @@ exports from its library but not to Python
 (:class:`~holdfast.base.torch_private.PointToPointAbort`; the waiter is back 0.3 to 3 ms
 later, *without* an error: the interrupt of the main thread must follow).
 
-It is private binary interface. So before the first use a child process has done all of it to
-operations of its own (:func:`main`; about as long as importing torch, and the operation waits so
-long). Where that fails or crashes, a warning says so, and a rank that is blocked so is killed when
-``hard_timeout`` is over. Decision 25 has the figures.
+That is private binary interface. So before the first use a child process tests it on operations of
+its own (:func:`main`; about as long as importing torch, and the operation waits so long). Where it
+fails or crashes, a warning says so, and a rank that is blocked so is killed when ``hard_timeout``
+is over. Decision 25 has the figures.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import os
+import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.distributed import ProcessGroupGloo
 
+from holdfast.base.clock import monotonic
 from holdfast.base.rank_log import rank_logger
 from holdfast.base.torch_private import HashStore, PointToPointAbort, Work, is_point_to_point
-from holdfast.inplace.trial import Trial
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -36,6 +38,53 @@ log = rank_logger(__name__)
 
 _TEST_S = 120.0
 _TEST = f"from {__name__} import main; main()"
+_READ_S = 1.0
+"""For the last output of a test that has ended: another process may hold its pipe open."""
+
+
+class ChildRun:
+    """Python code in a child process; no thread waits for it. It has failed after ``bound_s``."""
+
+    def __init__(self, code: str, env: Mapping[str, str], bound_s: float) -> None:
+        self._bound_s = bound_s
+        self._until = monotonic() + bound_s
+        self._failed = ""
+        self._process: subprocess.Popen[str] | None = None
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        except OSError as error:
+            self._failed = f"its test: {error}"
+
+    def why_not(self, timeout_s: float) -> str | None:
+        """``None``: the code ran to its end, else how it failed; TimeoutError: it is not over."""
+        process = self._process
+        if process is None:
+            return self._failed
+        # With a timeout of 0, communicate() says that it is not over, whether it is or not.
+        wait_s = timeout_s if process.poll() is None else _READ_S
+        try:
+            _, stderr = process.communicate(timeout=wait_s)
+        except subprocess.TimeoutExpired:
+            if monotonic() < self._until:
+                raise TimeoutError from None
+            self.cancel()
+            return f"its test takes longer than {self._bound_s:g} s"
+        if process.returncode == 0:
+            return None
+        return f"its test ended with {process.returncode}, {stderr.strip()[-300:] or 'silently'}"
+
+    def cancel(self) -> None:
+        """Kill it, if it is not over."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
 
 
 class WorkAborter:
@@ -49,7 +98,7 @@ class WorkAborter:
         self._users = 0
         self._original: Any = None
         self._waiting: dict[int, Work] = {}
-        self._test: Trial | None = None
+        self._test: ChildRun | None = None
         self._is_decided = False
         self._native: PointToPointAbort | None = None
 
@@ -119,15 +168,9 @@ class WorkAborter:
         return self._native is not None
 
     def abort(self, thread: int) -> bool:
-        """End the send or receive that ``thread`` waits for, if it waits for one.
+        """End the send or receive that ``thread`` (``threading.get_ident``) waits for, if any.
 
         The first time this only starts the test, so call it again until the thread is back.
-
-        Args:
-            thread: Its identifier (``threading.get_ident``).
-
-        Returns:
-            An operation was ended.
         """
         work: Any = self._waiting.get(thread)
         if work is None or not is_point_to_point(work):
@@ -158,11 +201,11 @@ def work_aborter() -> WorkAborter:
     return _aborter
 
 
-def _start_test() -> Trial:
+def _start_test() -> ChildRun:
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     for name in ("TORCH_DISTRIBUTED_DEBUG", "LD_PRELOAD"):
         env.pop(name, None)
-    return Trial(_TEST, env, _TEST_S)
+    return ChildRun(_TEST, env, _TEST_S)
 
 
 def main() -> None:

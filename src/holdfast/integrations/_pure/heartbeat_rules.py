@@ -17,7 +17,7 @@ _MIN_ITERATIONS = 2
 
 
 class Hook(Enum):
-    """What the trainer did."""
+    """Hooks of a trainer."""
 
     TRAIN_START = auto()
     TRAIN_BATCH_END = auto()
@@ -30,7 +30,7 @@ class Hook(Enum):
 
 
 class Do(Enum):
-    """What the callback has to do, in the order given."""
+    """Actions of the callback, in the order given."""
 
     WRITE_FLAG = auto()
     SEND_HEARTBEAT = auto()

@@ -1,8 +1,8 @@
 """Decide which section timeouts are learned in a run of a trainer, and when that is tried.
 
-    every iteration ──► a save since the last try? ──► learn what was measured ──► end: once more
+    every iteration ──► a save since the last try? ──► learn measured ones ──► end: once more
 
-A timeout is learned from a run that measured what it has to cover: ``setup`` with a load in it,
+A timeout is learned from a run that measured all of its section: ``setup`` with a load in it,
 ``step`` over enough iterations, ``checkpointing`` with a save that writes before it returns. Every
 rank sees the same calls, so all come to the same decision: learning is a collective. Pure.
 """
@@ -21,7 +21,7 @@ MIN_ITERATIONS = 16
 
 @dataclass(frozen=True)
 class Selection:
-    """What is learned now.
+    """Timeouts to learn now.
 
     Attributes:
         sections: Their names.
@@ -76,7 +76,7 @@ class SectionRules:
         return True
 
     def selection(self, *, is_final: bool) -> Selection:
-        """What can be learned; ``is_final``: at the end of a run."""
+        """Timeouts that can be learned; ``is_final``: at the end of a run."""
         has_saved = self._saved_at > 0
         is_measured = {
             SETUP: (self._is_loaded, "no checkpoint was loaded in this run"),

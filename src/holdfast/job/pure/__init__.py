@@ -1,1 +1,1 @@
-"""What the launchers of a job decide together: who takes part, and what follows a failure."""
+"""The decisions of a job's launchers: no clock, I/O, threads or torch."""

@@ -1,20 +1,15 @@
 """Decide which nodes have ranks in the next cycle, and which ranks.
 
-Pure: nodes, the ranks of the cycle before, and a policy in; ranks, spares and the reason out. The
-same nodes give the same answer in whatever order they are named. Asks nobody and keeps nothing.
+Pure. The same nodes give the same answer in whatever order they come.
 
 1. **How many.** The most nodes that ``--nnodes MIN:MAX`` allows are active (or the least, with
    ``active="min"``); every other node is a spare. Fewer than MIN is an error.
-2. **Which order.** Two ways, see :class:`Policy`:
-
-   *by infra rank*: what Slurm or the user numbered the nodes with is their group rank, whatever
-   they were before. Holes below the number of active nodes are filled by the nodes beyond it, the
-   smallest infra rank first. Numbers that only order nodes (``infra_is_place`` False: from a node's
-   name or its place in the network) are compacted to 0, 1, 2 ... One node without an infra rank,
-   and all are assigned:
-
-   *by descriptor*: a node keeps the rank it had; the nodes that wait longest take the places that
-   are left, and among them ranks follow (address, pid, id).
+2. **Which order**, see :class:`Policy`. *By infra rank*: the number that Slurm or the user gave a
+   node is its group rank. Holes below the number of active nodes are filled by the nodes beyond it,
+   the smallest infra rank first. Numbers that only order nodes (``infra_is_place`` False) are
+   compacted to 0, 1, 2 ... If one node has no infra rank, all are assigned *by descriptor*: a node
+   keeps the rank it had; the nodes that have waited longest take the places that are left, and
+   among them ranks follow (address, pid, id).
 3. **Segments** (``segment=N``): ranks ``k * N ... k * N + N - 1`` are of one domain (one NVLink
    fabric, say), so only whole multiples of N nodes of a domain can be active. Infra ranks only
    order nodes then.
@@ -24,66 +19,72 @@ Invariant R-1: a rank number has one owner, and the numbers have no holes.
 
 from __future__ import annotations
 
+import enum
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal
 
+from holdfast.base.pure.value import Value
 from holdfast.base.pure.wording import count
 from holdfast.errors import HoldfastError
+from holdfast.job.pure.membership import CyclePlace, Descriptor
 
-Problem = Literal[
-    "policy",
-    "bad node",
-    "duplicate node",
-    "duplicate infra rank",
-    "too few nodes",
-    "too few segments",
-]
-_NAMED = 4
+NAMED = 4
 """How many nodes a text names before it only counts them; a job may have 10,000."""
+
+
+class Problem(enum.Enum):
+    """Why nodes cannot have ranks."""
+
+    POLICY = "policy"
+    """Waiting cannot cure it."""
+    BAD_NODE = "bad node"
+    DUPLICATE_NODE = "duplicate node"
+    DUPLICATE_INFRA_RANK = "duplicate infra rank"
+    TOO_FEW_NODES = "too few nodes"
+    TOO_FEW_SEGMENTS = "too few segments"
 
 
 class AssignmentError(HoldfastError):
     """These nodes cannot have ranks under this policy.
 
     Attributes:
-        problem: Which kind; ``policy`` cannot get better by waiting, "too few" can.
+        problem: Of which kind.
         nodes: Ids of the nodes at fault, in the order in which they joined; empty: none is.
+        domains: Number of nodes of each domain, where that is the problem.
     """
 
-    def __init__(self, problem: Problem, text: str, nodes: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        text: str,
+        nodes: Iterable[str] = (),
+        domains: Mapping[str, int] | None = None,
+    ) -> None:
         super().__init__(text)
         self.problem = problem
         self.nodes = tuple(nodes)
+        self.domains = dict(domains or {})
+
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """Equal for two errors of one cause."""
+        return self.problem, self.nodes, *self.domains.items()
 
 
 @dataclass(frozen=True)
-class NodeDesc:
-    """One launcher that is ready for the next cycle.
+class NodeDesc(Descriptor):
+    """A launcher that is ready for the next cycle.
 
     Attributes:
         id: Its incarnation; a launcher that is started again is another one.
-        addr: Where the other nodes reach it.
-        pid: Of the launcher.
-        nproc: Ranks it runs, at least 1.
         joined: Its place in the queue; smaller came earlier.
-        hostname: For people; empty: ``addr`` is shown.
-        infra_rank: Its number from outside, at least 0; ``None``: it has none.
-        infra_is_place: The number is meant as group rank; False: it only orders nodes.
-        domain: Which nodes it is close to; ``None``: unknown.
     """
 
-    id: str
-    addr: str
-    pid: int
-    nproc: int = 1
+    id: str = ""
     joined: int = 0
-    hostname: str = ""
-    infra_rank: int | None = None
-    infra_is_place: bool = True
-    domain: str | None = None
 
     def __str__(self) -> str:
         return f"{self.hostname or self.addr} (pid {self.pid})"
@@ -91,14 +92,14 @@ class NodeDesc:
 
 @dataclass(frozen=True)
 class Policy:
-    """How nodes get ranks; the same for the whole life of a job.
+    """How nodes get ranks; the same for all cycles of a job.
 
     Attributes:
         min_nodes: Fewer active nodes than this are none.
         max_nodes: More active nodes than this there never are.
         use_infra_group_rank: Ranks by infra rank where every node has one; False: by descriptor.
         active: ``max``: as many nodes as are there, up to ``max_nodes``, as under torchrun;
-            ``min``: ``min_nodes`` of them, all others stand by.
+            ``min``: ``min_nodes`` of them, all others are spares.
         segment: Nodes of one domain with consecutive ranks; ``None``: domains don't count.
 
     Raises:
@@ -114,17 +115,17 @@ class Policy:
     def __post_init__(self) -> None:
         if not 0 < self.min_nodes <= self.max_nodes:
             raise AssignmentError(
-                "policy", f"--nnodes: {self.nnodes!r} cannot be used; it takes 0 < MIN <= MAX"
+                Problem.POLICY, f"--nnodes: {self.nnodes!r} cannot be used; it takes 0 < MIN <= MAX"
             )
         if self.segment is None:
             return
         if self.segment < 1:
             raise AssignmentError(
-                "policy", f"--ft-segment: {self.segment} cannot be used; it takes at least 1"
+                Problem.POLICY, f"--ft-segment: {self.segment} cannot be used; it takes at least 1"
             )
         if self.min_nodes % self.segment:
             raise AssignmentError(
-                "policy",
+                Problem.POLICY,
                 f"--ft-segment: {self.segment} cannot be used with --nnodes {self.nnodes}; "
                 f"the least number of nodes must be a multiple of {self.segment}",
             )
@@ -143,38 +144,41 @@ class Policy:
         return most - most % (self.segment or 1)
 
 
-@dataclass(frozen=True)
-class Place:
-    """What one active node is in a cycle.
+class NoteOn(enum.Enum):
+    """A fact about an assignment that people should know."""
+
+    NO_INFRA_RANK = "ranks follow addresses: these nodes have no infra rank; no nodes: none has"
+    NO_DOMAIN = "these nodes stay spares, as no domain is known of them"
+    ODD_MAXIMUM = "MAX is not a multiple of the segment"
+    HOLES_FILLED = "these nodes get other places than their infra ranks"
+
+
+class AssignmentNote(Value):
+    """For people; :func:`.job_words.assignment_note` renders it.
 
     Attributes:
-        node: Its id.
-        group_rank: Its number among the active nodes, from 0.
-        nproc: Ranks it runs.
-        rank_offset: Global rank of its local rank 0; the others follow.
+        places: Group ranks of ``nodes``, where they fill holes.
+        policy: Where it cannot be used to the full.
     """
 
-    node: str
-    group_rank: int
-    nproc: int
-    rank_offset: int
+    on: NoteOn
+    nodes: tuple[NodeDesc, ...] = ()
+    places: tuple[int, ...] = ()
+    policy: Policy | None = None
 
 
-@dataclass(frozen=True)
-class Assignment:
-    """Who is what in a cycle.
+class Assignment(Value):
+    """The role of each node in a cycle.
 
     Attributes:
         places: The active nodes by group rank; ``places[0]`` is the master.
-        spares: Ids of the nodes without ranks, who is next first.
-        reason: One line that says how the ranks came about.
-        notes: What people should know, one line each; the same as long as the cause is the same.
+        spares: Ids of the nodes without ranks, in the order of their turns.
+        notes: Equal for the same cause.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[CyclePlace, ...]
     spares: tuple[str, ...] = ()
-    reason: str = ""
-    notes: tuple[str, ...] = ()
+    notes: tuple[AssignmentNote, ...] = ()
 
     @property
     def world_size(self) -> int:
@@ -183,26 +187,19 @@ class Assignment:
         return last.rank_offset + last.nproc
 
     @property
-    def group_world_size(self) -> int:
-        """Active nodes."""
-        return len(self.places)
-
-    @property
     def group_ranks(self) -> dict[str, int]:
-        """Group rank by node id: what the next cycle takes as ``previous``."""
+        """Group rank by node id, which the next cycle takes as ``previous``."""
         return {place.node: place.group_rank for place in self.places}
 
 
-@dataclass(frozen=True)
-class _Order:
-    """How nodes compare: who comes first in rank, who gets a place first, who wants which."""
+class _Order(Value):
+    """How nodes compare: in rank, in the queue for places, and the places that they want."""
 
-    how: str
     rank_key: Callable[[NodeDesc], Any]
     queue_key: Callable[[NodeDesc], Any]
-    wishes: Mapping[str, int] = field(default_factory=dict)
+    wishes: Mapping[str, int]
     infra_ranks_are_places: bool = False
-    notes: tuple[str, ...] = ()
+    notes: tuple[AssignmentNote, ...] = ()
 
 
 def assign(
@@ -221,7 +218,7 @@ def assign(
     present = list(nodes)
     _check(present)
     if len(present) < policy.min_nodes:
-        raise AssignmentError("too few nodes", _too_few(present, policy))
+        raise AssignmentError(Problem.TOO_FEW_NODES, _too_few(present, policy))
     order = _order(present, policy, previous or {})
     domains, notes = _domains(present, policy, order)
     owners = _share_segments(domains, policy, order)
@@ -231,7 +228,7 @@ def assign(
     for domain, segments in owners.items():
         free = [k * segment + i for k in segments for i in range(segment)]
         placed.update(_fill(free, domains[domain], order))
-    # R-1: a dict has one owner per rank; no holes is for us to prove
+    # R-1: a dict has one owner per rank; that there are no holes has to be proved
     assert len(placed) == sum(map(len, owners.values())) * segment
     actives = [placed[rank] for rank in range(len(placed))]
 
@@ -240,29 +237,28 @@ def assign(
     spares = [node for node in present if node.id not in active_ids]
     return Assignment(
         places=tuple(
-            Place(node.id, rank, node.nproc, offset)
+            CyclePlace(node.id, rank, node.nproc, offset, node.addr)
             for (rank, node), offset in zip(enumerate(actives), offsets, strict=False)
         ),
         spares=tuple(node.id for node in sorted(spares, key=order.queue_key)),
-        reason=f"{len(actives)} of {count(len(present), 'node')} active, ranks {order.how}",
         notes=(*order.notes, *notes, *_filled_holes(actives, order)),
     )
 
 
-# ------------------------------------------------------------------ what can be wrong with nodes
+# ------------------------------------------------------------------ nodes that cannot be
 def _check(nodes: Sequence[NodeDesc]) -> None:
     by_id = _group(nodes, lambda node: node.id)
     for same in by_id.values():
         if len(same) > 1:
             raise AssignmentError(
-                "duplicate node",
+                Problem.DUPLICATE_NODE,
                 f"{name_some(same)} are there under one id, {same[0].id!r}",
                 [same[0].id],
             )
     bad = [node for node in nodes if node.nproc < 1 or (node.infra_rank or 0) < 0]
     if bad:
         raise AssignmentError(
-            "bad node",
+            Problem.BAD_NODE,
             f"{name_some(bad)} cannot take part: a node runs at least 1 rank and its infra rank is "
             f"at least 0; the first has {bad[0].nproc} and {bad[0].infra_rank}",
             _ids(bad),
@@ -277,7 +273,7 @@ def _check_infra_ranks(nodes: Sequence[NodeDesc]) -> None:
     rank, same = min(twice.items(), key=lambda item: item[1][0].infra_rank or 0)
     more = f", and {len(twice) - 1} more infra ranks like it" if len(twice) > 1 else ""
     raise AssignmentError(
-        "duplicate infra rank",
+        Problem.DUPLICATE_INFRA_RANK,
         f"infra rank {rank} is claimed by {count(len(same), 'node')}: {name_some(same)}{more}. "
         "Start one launcher per node, each with its own SLURM_PROCID or GROUP_RANK, or number "
         "nodes without them: --ft-use-infra-group-rank false",
@@ -297,18 +293,15 @@ def _descriptor(node: NodeDesc) -> tuple[str, int, str]:
 
 
 def _order(nodes: Sequence[NodeDesc], policy: Policy, previous: Mapping[str, int]) -> _Order:
-    notes: tuple[str, ...] = ()
+    notes: tuple[AssignmentNote, ...] = ()
     if policy.use_infra_group_rank:
         without = [node for node in nodes if node.infra_rank is None]
         if not without:
             _check_infra_ranks(nodes)
             return _infra_order(nodes, policy)
-        who = "any node" if len(without) == len(nodes) else name_some(without)
-        notes = (
-            f"ranks follow node addresses: neither SLURM_PROCID nor GROUP_RANK is set on {who}",
-        )
+        named = sorted(without, key=_descriptor) if len(without) < len(nodes) else ()
+        notes = (AssignmentNote(NoteOn.NO_INFRA_RANK, tuple(named)),)
     return _Order(
-        how="kept from the cycle before, new ones by address" if previous else "by address",
         rank_key=_descriptor,
         queue_key=lambda node: (node.id not in previous, node.joined, _descriptor(node)),
         wishes=previous,
@@ -322,9 +315,8 @@ def _infra_order(nodes: Sequence[NodeDesc], policy: Policy) -> _Order:
 
     # in whole segments no node can insist on a place: its domain decides
     if policy.segment is not None or not all(node.infra_is_place for node in nodes):
-        return _Order("in the order of infra ranks", by_infra_rank, by_infra_rank)
+        return _Order(by_infra_rank, by_infra_rank, {})
     return _Order(
-        how="are infra ranks",
         rank_key=by_infra_rank,
         queue_key=by_infra_rank,
         wishes={node.id: node.infra_rank for node in nodes if node.infra_rank is not None},
@@ -332,21 +324,20 @@ def _infra_order(nodes: Sequence[NodeDesc], policy: Policy) -> _Order:
     )
 
 
-def _filled_holes(actives: Sequence[NodeDesc], order: _Order) -> tuple[str, ...]:
-    """One line on nodes whose infra rank is a place, but not the one they got."""
+def _filled_holes(actives: Sequence[NodeDesc], order: _Order) -> tuple[AssignmentNote, ...]:
     if not order.infra_ranks_are_places:
         return ()
     moved = [(rank, node) for rank, node in enumerate(actives) if node.infra_rank != rank]
     if not moved:
         return ()
-    shown = [f"{rank} by {node}, infra rank {node.infra_rank}" for rank, node in moved[:_NAMED]]
-    return (f"nodes get places that no node claims: {'; '.join(shown)}{_and_more(len(moved))}",)
+    ranks, nodes = zip(*moved, strict=True)
+    return (AssignmentNote(NoteOn.HOLES_FILLED, nodes, ranks),)
 
 
 # ------------------------------------------------------------------ domains and places
 def _domains(
     nodes: Sequence[NodeDesc], policy: Policy, order: _Order
-) -> tuple[dict[str, list[NodeDesc]], tuple[str, ...]]:
+) -> tuple[dict[str, list[NodeDesc]], tuple[AssignmentNote, ...]]:
     """Nodes by domain, the domain of the first node first; one domain when domains don't count."""
     if policy.segment is None:
         return {"": sorted(nodes, key=order.rank_key)}, ()
@@ -357,15 +348,11 @@ def _domains(
             without.append(node)
         else:
             domains.setdefault(node.domain, []).append(node)
-    notes = []
+    notes: list[AssignmentNote] = []
     if without:
-        notes.append(f"--ft-segment: no domain is known of {name_some(without)}; they stay spares")
-    if rest := policy.max_nodes % policy.segment:
-        notes.append(
-            f"--ft-segment: MAX of --nnodes ({policy.max_nodes}) is not a multiple of "
-            f"{policy.segment}; "
-            f"{policy.max_nodes - rest} is the most"
-        )
+        notes.append(AssignmentNote(NoteOn.NO_DOMAIN, tuple(without)))
+    if policy.max_nodes % policy.segment:
+        notes.append(AssignmentNote(NoteOn.ODD_MAXIMUM, policy=policy))
     return domains, tuple(notes)
 
 
@@ -374,14 +361,16 @@ def _share_segments(
 ) -> dict[str, list[int]]:
     """Numbers of the segments that each domain fills; together 0, 1, 2 ... without holes.
 
-    A segment goes to the domain most of whose nodes want a place in it; segments that nobody wants
-    go to the domains in their order.
+    A segment goes to the domain that has most nodes wanting a place in it; the other segments go to
+    the domains in their order.
     """
     size = policy.segment or 1
     room = {domain: len(nodes) // size for domain, nodes in domains.items()}
     count = min(sum(room.values()), policy.wanted // size)
     if count * size < policy.min_nodes:
-        raise AssignmentError("too few segments", _too_few_segments(domains, room, policy))
+        sizes = {domain: len(nodes) for domain, nodes in domains.items()}
+        text = _too_few_segments(sizes, sum(room.values()), policy)
+        raise AssignmentError(Problem.TOO_FEW_SEGMENTS, text, domains=sizes)
     place_in_line = {domain: index for index, domain in enumerate(domains)}
     claims: Counter[tuple[int, str]] = Counter()
     for domain, nodes in domains.items():
@@ -408,23 +397,20 @@ def _share_segments(
     return shares
 
 
-def _too_few_segments(
-    domains: Mapping[str, Sequence[NodeDesc]], room: Mapping[str, int], policy: Policy
-) -> str:
-    whole = sum(room.values())
-    sizes = [f"{len(nodes)} in {domain}" for domain, nodes in domains.items()]
-    shown = f": {', '.join(sizes[:_NAMED])}{_and_more(len(sizes))}" if sizes else ""
+def _too_few_segments(sizes: Mapping[str, int], whole: int, policy: Policy) -> str:
+    by_domain = [f"{size} in {domain}" for domain, size in sizes.items()]
+    shown = ", ".join(by_domain[:NAMED]) + and_more(len(sizes)) if sizes else "none known"
     return (
         f"--ft-segment {policy.segment}: {count(whole, 'whole segment')} in "
-        f"{count(len(domains), 'domain')}, {policy.min_nodes // (policy.segment or 1)} are "
-        f"needed for {count(policy.min_nodes, 'node')}; nodes by domain{shown or ': none known'}"
+        f"{count(len(sizes), 'domain')}, {policy.min_nodes // (policy.segment or 1)} are "
+        f"needed for {count(policy.min_nodes, 'node')}; nodes by domain: {shown}"
     )
 
 
 def _fill(
     free: Sequence[int], nodes: Sequence[NodeDesc], order: _Order
 ) -> Iterable[tuple[int, NodeDesc]]:
-    """One owner for each place: first who wants exactly it, then who waits, in order of rank."""
+    """One owner for each place: a node that wants exactly it, else one that waits, by rank."""
     places = dict.fromkeys(sorted(free))
     rest = []
     for node in nodes:  # in order of rank: of two who want one place (none should) the first has it
@@ -438,7 +424,7 @@ def _fill(
     yield from zip(places, chosen, strict=True)
 
 
-# ------------------------------------------------------------------ words
+# ------------------------------------------------------------------ order and names
 def _group(nodes: Iterable[NodeDesc], key: Callable[[NodeDesc], Any]) -> dict[Any, list[NodeDesc]]:
     groups = defaultdict(list)
     for node in sorted(nodes, key=lambda node: (node.joined, _descriptor(node))):
@@ -452,9 +438,10 @@ def _ids(nodes: Iterable[NodeDesc]) -> list[str]:
 
 def name_some(nodes: Sequence[NodeDesc]) -> str:
     """Names of nodes for people: the first few, and how many more there are."""
-    shown = ", ".join(str(node) for node in sorted(nodes, key=_descriptor)[:_NAMED])
-    return shown + _and_more(len(nodes))
+    shown = ", ".join(str(node) for node in sorted(nodes, key=_descriptor)[:NAMED])
+    return shown + and_more(len(nodes))
 
 
-def _and_more(count: int) -> str:
-    return f" and {count - _NAMED} more" if count > _NAMED else ""
+def and_more(count: int) -> str:
+    """The end of a list that names the first few of so many."""
+    return f" and {count - NAMED} more" if count > NAMED else ""

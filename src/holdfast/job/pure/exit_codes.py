@@ -1,10 +1,8 @@
-"""The exit codes of ``ft_launcher``: every way a launcher ends, its code, and what comes first.
+"""The exit codes of ``ft_launcher``: every way a launcher ends, its code, and their precedence.
 
 Pure. The only place that names a code: the machines, ``--help``, the doctor and docs/exit-codes.md
-(a test compares its table with :class:`Ending`) all use this module.
-
-A job of one node and a job of several end the same way for the same reasons: :func:`why_over` puts
-the reasons of a cycle that failed into one order.
+(a test compares its table with :class:`Ending`) all use this module. A job of one node and a job of
+several end the same way for the same reasons.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ NO_RESTART = 93
 
 
 class Ending(enum.Enum):
-    """How a launcher ends: (exit code, what happened, whether to start it again)."""
+    """How a launcher ends: (exit code, in words, whether to start it again)."""
 
     SUCCEEDED = (
         0,
@@ -147,11 +145,7 @@ class Ending(enum.Enum):
         return self.value[2]
 
     def code(self, no_restart: int = NO_RESTART) -> int:
-        """The exit code.
-
-        Args:
-            no_restart: What ``--ft-no-restart-exit-code`` says.
-        """
+        """The exit code; ``no_restart``: of ``--ft-no-restart-exit-code``."""
         is_final = self in (Ending.NO_PROGRESS, Ending.SAME_FAILURE, Ending.NO_USE)
         return no_restart if is_final else self.value[0]
 
@@ -178,17 +172,9 @@ def why_over(
     spent: bool = False,
     excluded: bool = False,
 ) -> Ending | None:
-    """What becomes of a job, or of a node alone, whose cycle has failed; None: it starts again.
+    """The end of a job, or of a node alone, after a cycle that failed; None: it starts again.
 
-    What says more about another attempt comes first: a scheduler that is told 93 does not try it.
-
-    Args:
-        no_use: A rank exited with the code that says so.
-        no_progress: Too many cycles in a row have added nothing.
-        same_failure: Too many cycles in a row have ended of the same.
-        shut_down: A rank asked for ShutdownWorkload.
-        spent: No restart is left.
-        excluded: A rank asked for ExcludeThisNode.
+    The reason that says most about another attempt comes first: after 93 a scheduler tries none.
     """
     reasons = {
         Ending.NO_USE: no_use,
@@ -204,10 +190,7 @@ def why_over(
 def of_a_host(own: int, job: int | None) -> int:
     """Code of a launcher that had left its job and stayed to host the store for the others.
 
-    A scheduler must not call a job completed that is not: somebody has to say so.
-
-    Args:
-        own: Its own code, when its part was over.
-        job: Of the job, when that was over; None: each launcher says its own.
+    A scheduler must not call a job completed that is not, so at least this code says it. ``own``:
+    when its part was over. ``job``: when that was over; None: each launcher says its own.
     """
     return own or job or 0

@@ -1,9 +1,9 @@
-"""The incidents of a job, as its leader sees them: whose evidence is awaited, and the verdict.
+"""The incidents of a job, as its leader sees them: the evidence that is awaited, and the verdict.
 
     none is open --Suspect--> OPEN --every node has answered, or the bound--> judged, none is open
 
 Ranks that wait for each other become overdue within milliseconds, on many nodes. That is one
-incident: a suspicion whose node had not heard of the last incident belongs to that. A node that
+incident: a suspicion of a node that did not know of the last incident belongs to that. A node that
 does not answer is named with the reason; it delays the verdict no longer than the bound.
 
 Pure. Times are seconds on the leader's clock.
@@ -15,18 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast.base.pure.rank_sets import text_of
-from holdfast.base.pure.wording import count
-from holdfast.evidence.pure.evidence import Missing, RankDigest, Verdict
+from holdfast.evidence.pure.evidence import Absence, Missing, RankDigest, Verdict
 from holdfast.evidence.pure.stall_rules import StallRules
-from holdfast.job.pure.membership import Digests, Judged, Look, Round, Suspect
-
-LOOK_SHARE = 0.5
-"""Of the timeout of evidence: how long the look at one rank may take,"""
-ANSWER_SHARE = 0.6
-"""how long a launcher waits for the looks at its ranks,"""
-VERDICT_SHARE = 0.8
-"""and the leader for all launchers. The rest is for the way of the verdict to the monitors."""
-_NODES_NAMED = 4
+from holdfast.job.pure import job_words as words
+from holdfast.job.pure.membership import Digests, Judged, OpenIncident, Round, Suspect
+from holdfast.job.pure.timing import VERDICT_SHARE
 
 
 @dataclass
@@ -34,8 +27,8 @@ class Incidents:
     """Of one job; at most one is open at a time.
 
     Args:
-        timeout_s: From a rank's being found overdue to its end, at most.
-        stall: What is done about ranks without timeouts.
+        timeout_s: From the moment a rank is found overdue to its end, at most.
+        stall: The user's choice for ranks without timeouts.
 
     Attributes:
         number: Of the last incident; 0: there was none.
@@ -76,7 +69,7 @@ class Incidents:
         """
         return bool(self.timeout_s) and not self.is_open and suspect.after >= self.number
 
-    def open(self, suspect: Suspect, hosts: Mapping[str, str | None], now: float) -> Look:
+    def open(self, suspect: Suspect, hosts: Mapping[str, str | None], now: float) -> OpenIncident:
         """Ask all nodes of the cycle for evidence.
 
         ``hosts``: the names of their hosts; None: the node was lost in this cycle.
@@ -86,25 +79,26 @@ class Incidents:
         self._awaited = {node: host or node for node, host in hosts.items()}
         self.digests, self.missing = {}, {}
         for node in [node for node, host in hosts.items() if host is None]:
-            self._miss(node, "was lost before")
+            self._miss(node, Absence.LOST_BEFORE, words.lost_before())
         self.until = now + VERDICT_SHARE * self.timeout_s
-        return Look(self.number, suspect.cycle, suspect.node, suspect.rank)
+        return OpenIncident(self.number, suspect.cycle, suspect.node, suspect.rank)
 
     def answered(self, message: Digests) -> None:
-        """A node has sent what its ranks show."""
+        """A node has sent the evidence of its ranks."""
         if message.incident == self.number and self._awaited.pop(message.node, None) is not None:
             self.digests.update((digest.rank, digest) for digest in message.digests)
 
     def lost(self, node: str, why: str) -> None:
         """A node of the job is gone."""
         if self.is_open and node in self._awaited:
-            self._miss(node, why)
+            self._miss(node, Absence.LOST, why)
 
-    def _miss(self, node: str, why: str) -> None:
+    def _miss(self, node: str, absence: Absence, why: str) -> None:
         host = self._awaited.pop(node)
         place = None if self._formed is None else self._formed.place_of(node)
         ranks = range(place.rank_offset, place.rank_offset + place.nproc) if place else ()
-        self.missing[node if host in self.missing else host] = Missing(text_of(ranks), why)
+        missing = Missing(text_of(ranks), absence, why)
+        self.missing[node if host in self.missing else host] = missing
 
     def judged(self, now: float, why_not: str = "") -> Judged | None:
         """The verdict, once, if no more is awaited; see :attr:`until`.
@@ -114,14 +108,12 @@ class Incidents:
         if self.until is None or (self._awaited and now < self.until):
             return None
         for node in list(self._awaited):
-            self._miss(node, f"did not answer within {VERDICT_SHARE * self.timeout_s:g} s")
+            self._miss(node, Absence.NO_ANSWER, words.no_answer(self.timeout_s))
         assert self._formed is not None
         self.until = None
-        verdict = self._if_known(self._verdict(why_not))
-        return Judged(self.number, self._formed.cycle, verdict, what_is_missing(self.missing))
-
-    def _verdict(self, why_not: str) -> Verdict:
-        return verdict_on(self.digests, self.missing, self._clock, self.stall, why_not)
+        verdict = verdict_on(self.digests, self.missing, self._clock, self.stall, why_not)
+        without = words.missing_nodes(self.missing)
+        return Judged(self.number, self._formed.cycle, self._if_known(verdict), without)
 
     def _if_known(self, verdict: Verdict) -> Verdict:
         """A stall is reported once, however often its ranks are looked at."""
@@ -144,7 +136,7 @@ def verdict_on(
     stall: StallRules = StallRules(),  # noqa: B008 - a value
     why_not: str = "",
 ) -> Verdict:
-    """What :mod:`holdfast.evidence.pure.verdict` makes of it; imported when there is an incident.
+    """The verdict of :mod:`holdfast.evidence.pure.verdict`, imported when there is an incident.
 
     ``clock``: that ran out first. ``stall``, ``why_not``: see ``evidence/pure/stall.py``.
     """
@@ -153,10 +145,3 @@ def verdict_on(
     from holdfast.evidence.pure.verdict import judge  # noqa: PLC0415
 
     return settle(judge(digests, missing), digests, missing, clock, stall, why_not)
-
-
-def what_is_missing(missing: dict[str, Missing]) -> str:
-    """The first few nodes and reasons, and how many more there are."""
-    shown = [f"{name}: {it.why}" for name, it in list(missing.items())[:_NODES_NAMED]]
-    more = len(missing) - len(shown)
-    return "; ".join([*shown, f"and {count(more, 'more node')}"] if more else shown)

@@ -1,8 +1,8 @@
-"""What the cluster, or the user, says of a node: its number (infra rank), and its domain.
+"""The number (infra rank) and the domain of a node, from its cluster or its user.
 
 Pure: an environment in. The first of these that is there counts as its number::
 
-    what the launcher finds                                  infra rank              meant as
+    variable                                                 infra rank              meant as
     NVRX_INFRA_RANK_FROM_NODENAME=1 and SLURMD_NODENAME      digits of the name      order
     CROSS_SLURM_PROCID                                       itself                  place
     SLURM_TOPOLOGY_ADDR, its pattern being block.node        block * 10^10 + node    order
@@ -12,14 +12,14 @@ Pure: an environment in. The first of these that is there counts as its number::
 
 A *place* is meant as the node's group rank; an *order* only says which node comes first (node
 names don't start at 0). Digits of a name are read as one number, so names need leading zeros where
-a name has several numbers; so are those of each half of ``block.node``, whose case does not matter.
+a name has several numbers; so are those of each half of ``block.node`` (in any case).
 ``SLURM_TOPOLOGY_NODES_PER_BLOCK`` replaces the 10^10; a node whose number is greater would come
 out among the nodes of the next block, and is refused.
 
 The domain says which others it is close to, for ``--ft-segment``; the first of these counts::
 
     HOLDFAST_NODE_DOMAIN                                       itself: said by hand
-    SLURM_TOPOLOGY_ADDR, its pattern having a block in it      the block, and what is above it
+    SLURM_TOPOLOGY_ADDR, its pattern having a block in it      the block, and the levels above it
     the NVLink fabric of the GPUs (node/processes/nvlink.py)             <cluster UUID>.<clique>
 
 Only equality of domains counts, so all nodes of a job should find theirs in the same place. A
@@ -30,14 +30,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from holdfast.base.pure.switches import is_set
+from holdfast.base.pure.value import Value
 from holdfast.errors import ConfigError
 
 BLOCK_STRIDE = 10**10
 """Distance of the infra ranks of two blocks: more than any number in a node's name."""
 BY_NODE_NAME = "NVRX_INFRA_RANK_FROM_NODENAME"
-_FALSE_WORDS = ("", "0", "false", "no", "off")
 DOMAIN_BY_HAND = "HOLDFAST_NODE_DOMAIN"
 _DOMAIN_LONGEST = 200
 """More characters say nothing that fewer do not; every launcher's goes through the store."""
@@ -47,8 +47,7 @@ class InfraRankError(ConfigError, RuntimeError):
     """A variable that numbers nodes cannot be used; a RuntimeError for programs that ask."""
 
 
-@dataclass(frozen=True)
-class InfraRank:
+class InfraRank(Value):
     """A node's number from outside.
 
     Attributes:
@@ -63,15 +62,15 @@ class InfraRank:
 
 
 def infra_rank(environ: Mapping[str, str]) -> InfraRank | None:
-    """Number of this node; ``None``: nobody numbered it.
+    """Number of this node; ``None``: it has none.
 
-    A job of one node has no use for it and should not ask: a shell inside a Slurm allocation
+    A job of one node does not need it and should not ask: a shell inside a Slurm allocation
     (``salloc``) has a job, but no number.
 
     Raises:
         InfraRankError: A variable has a value that cannot be used, or a Slurm job lacks its number.
     """
-    if environ.get(BY_NODE_NAME, "").strip().lower() not in _FALSE_WORDS:
+    if is_set(environ, BY_NODE_NAME):
         return _from_node_name(environ)
     if (cross := whole_number(environ, "CROSS_SLURM_PROCID")) is not None:
         return InfraRank(cross, "CROSS_SLURM_PROCID")
@@ -91,11 +90,7 @@ def infra_rank(environ: Mapping[str, str]) -> InfraRank | None:
 
 
 def whole_number(environ: Mapping[str, str], name: str) -> int | None:
-    """Value of a variable; ``None``: it is not set.
-
-    Raises:
-        InfraRankError: It is no whole number of at least 0.
-    """
+    """Value of a variable, or InfraRankError; ``None``: it is not set."""
     text = environ.get(name, "").strip()
     if not text:
         return None
@@ -110,8 +105,8 @@ def _from_node_name(environ: Mapping[str, str]) -> InfraRank:
     name = environ.get("SLURMD_NODENAME", "")
     digits = _digits(name)
     if not digits:
-        what = f"{name!r} has no digits" if name else "it is not set"
-        raise InfraRankError(f"SLURMD_NODENAME: {what}; {BY_NODE_NAME} asks for a number in it")
+        why = f"{name!r} has no digits" if name else "it is not set"
+        raise InfraRankError(f"SLURMD_NODENAME: {why}; {BY_NODE_NAME} asks for a number in it")
     return InfraRank(int(digits), "SLURMD_NODENAME", is_place=False)
 
 

@@ -1,6 +1,6 @@
-"""The secret that all launchers of a job share: where it is found, and how it is kept from others.
+"""The secret of a job's launchers: where it is found, and how it is kept from ranks and logs.
 
-Pure. What it is good for: :mod:`holdfast.job.pure.sealed`.
+Pure. Messages are signed with it: :mod:`holdfast.job.pure.sealed`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def without_secret(text: str) -> str:
 
 
 def drop_secret(environ: MutableMapping[str, str]) -> None:
-    """Take the secret out of an environment that others inherit: ranks, and what they start."""
+    """Take the secret out of an environment that ranks and their children inherit."""
     environ.pop(SECRET, None)
     conf = environ.get(CONF, "")
     if "secret" in conf:

@@ -1,8 +1,8 @@
-"""Decide for all launchers of a job: who takes part in a cycle, when it is over, when the job is.
+"""Decide for all launchers of a job: the nodes of a cycle, its end, and the end of the job.
 
 Pure: reads no clock, touches no store. Times are seconds on the caller's monotonic clock.
 
-             enough nodes have joined, nobody is waited for
+             enough nodes have joined, no other is awaited
     FORMING ------------------------------------------------> RUNNING
        ^  |                                                      |  |
        |  | no restart is left,      Stop: a node failed, was    |  | all succeeded,
@@ -15,16 +15,14 @@ Pure: reads no clock, touches no store. Times are seconds on the caller's monoto
                         v
                      CLOSED
 
-After a failure comes a Stop, always, and one decision when all survivors are back. What the leader
-knows stands in neighbours: who is there (``nodes.py``), what the next cycle waits for
-(``forming.py``), whether there is one (``restarts.py``), what the job asks for (``rules.py``).
+After a failure comes a Stop, always, and one decision when all survivors are back.
 
-Silence. A node that says nothing for ``silence_s`` is given up: the cycle is stopped, its place is
+Silence. A node that sends nothing for ``silence_s`` is given up: the cycle is stopped, its place is
 another's. A leader that slept gives its sleep to the others (``base/pure/excuse.py``). In the last
 cycle that the budget allows (``Round.is_last``) no place can be another's: a silent node is awaited
 while ranks of others run, as each job would without a launcher that restarts, and no node ends its
-ranks for silence. So no cycle may follow that one before each of its nodes has said that its ranks
-are gone. A node that was given up and was only silent may come back, as another.
+ranks for silence. So no cycle may follow that one before each of its nodes has reported that its
+ranks are gone. A node that was given up and was only silent may come back, as another.
 
 Duties of the caller:
 
@@ -49,49 +47,37 @@ from holdfast.base.pure.excuse import overslept
 from holdfast.base.pure.never import assert_never
 from holdfast.base.pure.value import Value
 from holdfast.base.pure.wording import count
+from holdfast.job.pure import job_words as words
 from holdfast.job.pure import membership as msg
-from holdfast.job.pure.assign import Assignment, AssignmentError, assign, name_some
+from holdfast.job.pure.assign import Assignment, AssignmentError, AssignmentNote, assign, name_some
 from holdfast.job.pure.exit_codes import Ending
 from holdfast.job.pure.forming import Forming, News
 from holdfast.job.pure.incidents import Incidents
 from holdfast.job.pure.membership import (
     SHUTDOWN,
+    JobOutcome,
     LeaveWhy,
     NodeState,
-    Outcome,
-    Pace,
-    Place,
     StopWhy,
 )
 from holdfast.job.pure.nodes import Nodes
 from holdfast.job.pure.restarts import Restarts
 from holdfast.job.pure.rules import RestartPolicy, Rules
+from holdfast.job.pure.timing import Pace
 from holdfast.job.pure.workload import MIXED, Difference, difference
 
 
 # ---------------------------------------------------------------- events
-class Arrived(Value):
-    """A message has come up."""
-
-    message: msg.Message
-
-
 class Abdicate(Value):
-    """The launcher that the leader lives in must go: the job ends, as nobody can take over."""
+    """The launcher that the leader lives in must go: the job ends, as no other can take over."""
 
     why: str
 
 
-Event = Begin | Arrived | IterationRead | Abdicate | TimePassed
+Event = Begin | msg.Message | IterationRead | Abdicate | TimePassed
 
 
 # ---------------------------------------------------------------- effects
-class Publish(Value):
-    """Append to the log that every launcher reads."""
-
-    decision: msg.Decision
-
-
 class ReadIteration(Value):
     """Find out how far the job's checkpoints are, then report :class:`IterationRead`."""
 
@@ -100,16 +86,17 @@ class ReadIteration(Value):
 
 
 class Close(Value):
-    """The job is over and nobody needs the store any more; ``missing``: did not acknowledge."""
+    """The job is over and no launcher needs the store; ``missing`` have not acknowledged that."""
 
     missing: tuple[str, ...] = ()
 
 
-Effect = Publish | ReadIteration | Note | Close
+Effect = msg.Decision | ReadIteration | Note | Close
+"""A decision is appended to the log that every launcher reads."""
 
 
-class Phase(enum.Enum):
-    """Where a job is in its life; see the picture in the module's docstring."""
+class LeaderPhase(enum.Enum):
+    """State of a job; see the picture in the module's docstring."""
 
     NEW = "new"
     FORMING = "forming"
@@ -120,17 +107,12 @@ class Phase(enum.Enum):
 
 @dataclass
 class Leader:
-    """The one who decides for a job; lives in one of its launchers.
-
-    Args:
-        rules: What the job asks for.
-        pace: How long silence may last.
-    """
+    """Decides for a job; lives in one of its launchers."""
 
     rules: Rules
     pace: Pace = field(default_factory=Pace)
 
-    phase: Phase = field(default=Phase.NEW, init=False)
+    phase: LeaderPhase = field(default=LeaderPhase.NEW, init=False)
     cycle: int = field(default=-1, init=False)
     end: msg.End | None = field(default=None, init=False)
     term: int = field(default=0, init=False)
@@ -138,7 +120,7 @@ class Leader:
     nodes: Nodes = field(default_factory=Nodes, init=False)
     _news: News = field(default_factory=News, init=False)
     _ranks: dict[str, int] = field(default_factory=dict, init=False)
-    _said: set[str] = field(default_factory=set, init=False)
+    _noted: set[AssignmentNote] = field(default_factory=set, init=False)
     # the cycle that runs
     _states: dict[str, NodeState | None] = field(default_factory=dict, init=False)
     _tally: Counter[NodeState | None] = field(default_factory=Counter, init=False)
@@ -174,39 +156,47 @@ class Leader:
 
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
-        if self.phase in (Phase.NEW, Phase.CLOSED):
+        if self.phase in (LeaderPhase.NEW, LeaderPhase.CLOSED):
             return None
         at = min(self._beat_at, self.nodes.silent_at(self.pace.silence_s))
-        if self._news.tell_at is not None:
-            at = min(at, self._news.tell_at)
-        if self.phase is Phase.FORMING:
+        if self._news.due_at is not None:
+            at = min(at, self._news.due_at)
+        if self.phase is LeaderPhase.FORMING:
             at = min(at, self._forming.join_by)
             if self._forming.form_at is not None:
                 at = min(at, self._forming.form_at)
-        elif self.phase is Phase.RUNNING:
+        elif self.phase is LeaderPhase.RUNNING:
             due_at = self.incidents.until or self._grow_at
             at = at if due_at is None else min(at, due_at)
             at = min(at, self._awaited_until())
-        elif self.phase is Phase.ENDING:
+        elif self.phase is LeaderPhase.ENDING:
             at = min(at, self._close_by)
         return None if math.isinf(at) else at
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """What to do about ``event``, in order."""
+        """Effects of ``event``, in order."""
         self._effects = []
-        if self.phase is Phase.CLOSED:
+        if self.phase is LeaderPhase.CLOSED:
             return self._effects
         self._on_waking(now)
         match event:
             case Begin():
                 self._begin(now)
-            case Arrived(message):
-                self._on_message(message, now)
+            case (
+                msg.Join()
+                | msg.StateChanged()
+                | msg.Leave()
+                | msg.ControlAsked()
+                | msg.Beat()
+                | msg.Suspect()
+                | msg.Digests()
+            ):
+                self._on_message(event, now)
             case IterationRead(iteration):
                 self._restarts.iteration_read(iteration, self.cycle)
             case Abdicate(why):
                 cause = f"the launcher that led the job left: {why}"
-                self._end(Outcome.FAILED, Ending.LEADER_LOST.code(), cause, now)
+                self._end(JobOutcome.FAILED, Ending.LEADER_LOST.code(), cause, now)
             case TimePassed():
                 pass
             case _:
@@ -227,31 +217,31 @@ class Leader:
         self._forming.join_by += excuse.late_s
         self._close_by += excuse.late_s
 
-    # ------------------------------------------------------------ who is there
+    # ------------------------------------------------------------ nodes come and go
     def _on_message(self, message: msg.Message, now: float) -> None:
         node = message.node
         if self.nodes.is_gone(node):
-            # It lives after all, but its place may be another's by now: tell it, once.
+            # It lives after all, but its place may be another's by now: it is refused, once.
             if (refusal := self.nodes.refusal(message)) is not None:
-                may_return = node in self.nodes.silent and self.phase is not Phase.ENDING
-                self._publish(msg.Refused(node, refusal, self.term, may_return))
+                may_return = node in self.nodes.silent and self.phase is not LeaderPhase.ENDING
+                self._publish(msg.NodeRefused(node, refusal, self.term, may_return))
             return
         if node in self.nodes.alive:
             if node in self.nodes.awaited:
                 silent = f"after {self.nodes.silence_of(node, now):.1f} s of silence"
                 self._note("info", f"{self.nodes.shown(node)} sends messages again, {silent}")
-            self.nodes.heard(node, now)
+            self.nodes.has_sent(node, now)
         elif isinstance(message, msg.Leave):
             self.nodes.never_joins(message)
             if self.rules.is_of_one:
                 self._end_without_its_node(message, now)
             return
         elif not isinstance(message, msg.Join):
-            return  # overtook its sender's join, or its sender is nobody
+            return  # overtook its sender's join, or its sender is no launcher of the job
         match message:
             case msg.Join():
                 self._on_join(message, now)
-            case msg.State():
+            case msg.StateChanged():
                 self._on_state(message, now)
             case msg.Leave(why=why, text=text):
                 self.nodes.note_unfit(message)
@@ -261,11 +251,11 @@ class Leader:
                 self._lose(
                     node, f"{why.value}: {text}" if text else why.value, now, is_over=is_over
                 )
-            case msg.Control(action=action):
+            case msg.ControlAsked(action=action):
                 if action == SHUTDOWN:
                     self._note_shut_down(message)
                     self._forming.awaited.discard(node)  # it does not join again
-                    if self.phase is not Phase.FORMING:
+                    if self.phase is not LeaderPhase.FORMING:
                         self._end_shut_down(now)
             case msg.Suspect():
                 self._on_suspect(message, now)
@@ -276,10 +266,10 @@ class Leader:
             case _:
                 assert_never(message)
 
-    def _note_shut_down(self, control: msg.Control) -> None:
-        rank, who = control.rank, self.nodes.shown(control.node)
-        who = f"rank {rank} on {who}" if rank >= 0 else who
-        self._restarts.shut_down = f"{who} asked to shut the workload down: {control.text}"
+    def _note_shut_down(self, control: msg.ControlAsked) -> None:
+        rank, name = control.rank, self.nodes.shown(control.node)
+        asked_by = f"rank {rank} on {name}" if rank >= 0 else name
+        self._restarts.shut_down = f"{asked_by} asked to shut the workload down: {control.text}"
 
     def _end_without_its_node(self, leave: msg.Leave, now: float) -> None:
         """A job that can have no other node is over when its node leaves."""
@@ -289,19 +279,19 @@ class Leader:
         if self._restarts.cause is not None and leave.why is LeaveWhy.EXCLUDED:
             ending = self._restarts.why_over(excluded=True) or ending
         code = ending.code(self.rules.no_restart_exit_code)
-        self._end(Outcome.FAILED, code, leave.text or leave.why.value, now)
+        self._end(JobOutcome.FAILED, code, leave.text or leave.why.value, now)
 
     def _on_join(self, join: msg.Join, now: float) -> None:
         node = join.node
         was_in_it = node in self._states
-        if was_in_it and (self.phase is Phase.RUNNING or join.have_cycle < self.cycle):
-            return  # a late copy: whoever is active joins again only after a Stop
+        if was_in_it and (self.phase is LeaderPhase.RUNNING or join.have_cycle < self.cycle):
+            return  # a late copy: an active node joins again only after a Stop
         if node not in self.nodes.alive and self._refuses_workload(join):
             return
         is_new = self.nodes.join(join, now)
-        if self.phase is Phase.ENDING:
+        if self.phase is LeaderPhase.ENDING:
             if is_new and self.end is not None:
-                self._publish(self.end)  # it may have started to read after the first
+                self._publish(self.end)  # it may have missed the first
             return
         if node in self._forming.awaited:
             self._forming.awaited.discard(node)
@@ -309,7 +299,7 @@ class Leader:
                 self._restarts.reported(node, join.failure)
         self.nodes.ready[node] = None
         self._forming.is_hopeless = False
-        if self.phase is Phase.RUNNING and is_new:
+        if self.phase is LeaderPhase.RUNNING and is_new:
             self._newcomers += 1
             self._consider_growing(node)
 
@@ -319,20 +309,20 @@ class Leader:
         found = difference(job, desc.workload)
         if found is None:
             return False
-        who = f"the launcher on {desc.hostname} (pid {desc.pid})"
+        launcher = f"the launcher on {desc.hostname} (pid {desc.pid})"
         if not found.is_another_job:
-            self._report_difference(who, found)
+            self._report_difference(launcher, found)
             return False
-        why = f"{who} belongs to another job: {found.text}. {_KEEP_JOBS_APART}"
+        why = f"{launcher} belongs to another job: {found.text}. {_KEEP_JOBS_APART}"
         self.nodes.refuse(join.node)
-        self._publish(msg.Refused(join.node, why, self.term))
+        self._publish(msg.NodeRefused(join.node, why, self.term))
         self._note("warning", f"a launcher was refused: {why}")
         return True
 
-    def _report_difference(self, who: str, found: Difference) -> None:
+    def _report_difference(self, launcher: str, found: Difference) -> None:
         if not self._has_reported_difference:
             self._has_reported_difference = True
-            text = f"{who} differs from the leader of the job that it joins: {found.text}"
+            text = f"{launcher} differs from the leader of the job that it joins: {found.text}"
             self._note("warning", f"{text}. {_IF_ANOTHER_JOB}")
 
     def _lose(
@@ -344,14 +334,15 @@ class Leader:
         silent_s: float | None = None,
         is_over: bool = False,
     ) -> None:
-        """``node`` is out of the job, by its own word or, where that is said, by its silence.
+        """``node`` is out of the job, by its own message (None) or by its silence.
 
         ``is_over``: the job is, for the node.
         """
-        told = silent_s is None
-        lost = self.nodes.lose(node, why, silent_s)
+        lost = words.lost(self.nodes.shown(node), why, silent_s)
+        self.nodes.lose(node, why, silent_s)
         self.incidents.lost(node, lost)
-        if not told and (node in self._forming.awaited or self._is_at_work(node)):
+        is_missed = node in self._forming.awaited or self._is_at_work(node)
+        if silent_s is not None and is_missed:
             self._restarts.lost(node, lost)
         self._forming.forget(node)
         if not is_over and not self.rules.is_of_one:
@@ -361,13 +352,13 @@ class Leader:
             self._judge(lost, node, now, StopWhy.LOST)
 
     def _is_at_work(self, node: str) -> bool:
-        """It is in the cycle that runs, and has not done its work in it."""
+        """Whether it is in the cycle that runs, and has not completed it."""
         at_work = self._states.get(node, NodeState.SUCCEEDED)
-        return self.phase is Phase.RUNNING and at_work is not NodeState.SUCCEEDED
+        return self.phase is LeaderPhase.RUNNING and at_work is not NodeState.SUCCEEDED
 
     # ------------------------------------------------------------ a cycle forms
     def _begin(self, now: float) -> None:
-        self.phase = Phase.FORMING
+        self.phase = LeaderPhase.FORMING
         self._beat_at = now
         self._open(now)
         workload = self.rules.workload
@@ -386,7 +377,7 @@ class Leader:
         if late and self._is_last and self._restarts.cause is None and forming.awaited:
             cause = f"not all nodes have said that their ranks of cycle {self.cycle} are gone"
             late_ones = name_some([self.nodes.alive[node] for node in sorted(forming.awaited)])
-            self._end(Outcome.FAILED, Ending.TOO_FEW.code(), f"{cause}: {late_ones}", now)
+            self._end(JobOutcome.FAILED, Ending.TOO_FEW.code(), f"{cause}: {late_ones}", now)
             return
         if late:
             for node in sorted(forming.awaited):
@@ -398,14 +389,13 @@ class Leader:
         if forming.form_at is not None:
             return
         self._decide(now)
-        if self.phase is not Phase.FORMING:
+        if self.phase is not LeaderPhase.FORMING:
             return
         if forming.is_too_small_for_good() and not late:
-            forming.form_at = forming.nobody_else_at
+            forming.form_at = forming.complete_at
             if now >= forming.form_at:
-                cause = forming.why_too_small()
                 over = Ending.NO_NODE_LEFT
-                self._end(Outcome.FAILED, over.code(), cause, now, over=over)
+                self._end(JobOutcome.FAILED, over.code(), words.too_small(forming), now, over=over)
             return
         at = forming.can_form_at(now)
         if at is not None:
@@ -413,9 +403,9 @@ class Leader:
                 forming.form_at = at
                 return
             self._form(now)
-        if late and self.phase is Phase.FORMING:
+        if late and self.phase is LeaderPhase.FORMING:
             over = Ending.TOO_FEW
-            self._end(Outcome.FAILED, over.code(), forming.why_too_few(), now, over=over)
+            self._end(JobOutcome.FAILED, over.code(), words.too_few(forming), now, over=over)
 
     def _decide(self, now: float) -> None:
         """All survivors are back: is there another cycle?"""
@@ -433,23 +423,21 @@ class Leader:
 
     def _end_failed(self, over: Ending, cause: str, now: float, stopped: int = -1) -> None:
         code, why = self._restarts.exit_code(over), self._restarts.why_no_restart(over)
-        self._end(Outcome.FAILED, code, cause, now, why, over=over, stopped=stopped)
+        self._end(JobOutcome.FAILED, code, cause, now, why, over=over, stopped=stopped)
 
     def _end_shut_down(self, now: float) -> None:
         assert self._restarts.shut_down is not None
-        self._end(Outcome.SHUT_DOWN, Ending.SHUT_DOWN.code(), self._restarts.shut_down, now)
+        self._end(JobOutcome.SHUT_DOWN, Ending.SHUT_DOWN.code(), self._restarts.shut_down, now)
 
     def _form(self, now: float) -> None:
         assignment = self._assign(now)
         if assignment is None:
             return
         self.cycle += 1
-        self.phase = Phase.RUNNING
-        places = []
-        for place in assignment.places:
+        self.phase = LeaderPhase.RUNNING
+        places = assignment.places
+        for place in places:
             del self.nodes.ready[place.node]
-            addr = self.nodes.alive[place.node].addr
-            places.append(Place(place.node, place.group_rank, place.nproc, place.rank_offset, addr))
         self._ranks = assignment.group_ranks
         self._states = dict.fromkeys(self._ranks, NodeState.HEALTHY)
         self._tally = Counter({NodeState.HEALTHY: len(places)})
@@ -462,11 +450,11 @@ class Leader:
         self._restarts.cycle_started(now)
         formed = msg.Round(
             cycle=self.cycle,
-            places=tuple(places),
+            places=places,
             spares=assignment.spares,
             world_size=assignment.world_size,
             master_addr=places[0].addr,
-            master_port=self.nodes.ports[places[0].node],
+            master_port=self.nodes.alive[places[0].node].port,
             restarts_used=self.restarts_used,
             term=self.term,
             ended_by=ended_by,
@@ -479,19 +467,19 @@ class Leader:
         if self.cycle == 0 and self.rules.reads_iterations:
             self._effects.append(ReadIteration(first=True))
         for note in assignment.notes:
-            if note not in self._said:
-                self._said.add(note)
-                self._note("info", note)
+            if note not in self._noted:
+                self._noted.add(note)
+                self._note("info", words.assignment_note(note))
 
     def _assign(self, now: float) -> Assignment | None:
-        """Ranks for those who are ready, less those who can't have any; None: not now."""
+        """Ranks for the nodes that are ready, less those that can't have any; None: not now."""
         forming, nodes = self._forming, self.nodes
-        while not forming.is_hopeless and not nodes.is_a_word_missing:
+        while not forming.is_hopeless and not nodes.awaits_claimants:
             ready = [nodes.alive[node] for node in nodes.ready]
             try:
                 return assign(ready, self.rules.nodes, self._ranks)
             except AssignmentError as error:
-                forming.why_not = str(error)
+                forming.why_not = error
                 refused = nodes.at_fault(error, self.pace.beat_s)
                 for node in refused:
                     self._refuse(node, str(error), now)
@@ -499,36 +487,30 @@ class Leader:
         return None
 
     def _refuse(self, node: str, why: str, now: float) -> None:
-        """For what it is, or does; it stays away."""
-        self._publish(msg.Refused(node, why, self.term))
+        """The node stays out of the job."""
+        self._publish(msg.NodeRefused(node, why, self.term))
         self._lose(node, why, now)
 
-    # ------------------------------------------------------------ what those who wait are told
+    # ------------------------------------------------------------ news for launchers that wait
     def _gather_news(self, now: float) -> None:
         news: tuple[object, ...] | None = None
         is_decided = self._restarts.cause is None
-        if self.phase is Phase.FORMING:
+        if self.phase is LeaderPhase.FORMING:
             news = self._forming.news(is_decided=is_decided)
-        elif self.phase is Phase.RUNNING and self._newcomers:
+        elif self.phase is LeaderPhase.RUNNING and self._newcomers:
             news = (len(self.nodes.ready),)
         if not self._news.are_due(news, self.cycle, now):
             return
-        if self.phase is Phase.FORMING:
-            self._news.text = self._forming.what_is_waited_for(now, is_decided=is_decided)
+        if self.phase is LeaderPhase.FORMING:
+            self._news.text = words.wait_for_cycle(self._forming, now, is_decided=is_decided)
         else:
-            self._news.text = self._what_spares_wait_for(now)
+            grows_in_s = None if self._grow_at is None else max(0.0, self._grow_at - now)
+            active = len(self._states)
+            self._news.text = words.wait_for_place(self.nodes, self.cycle, active, grows_in_s)
         self._publish_beat()
 
-    def _what_spares_wait_for(self, now: float) -> str:
-        on = count(len(self._states), "node")
-        text = f"cycle {self.cycle} runs on {on}; waiting for a place: {self.nodes.ready_named()}"
-        if self._grow_at is None:
-            return text
-        grows_s = max(0.0, self._grow_at - now)
-        return f"{text}; it will be stopped in {grows_s:.0f} s, and go on with more nodes"
-
     # ------------------------------------------------------------ a cycle runs
-    def _on_state(self, message: msg.State, now: float) -> None:
+    def _on_state(self, message: msg.StateChanged, now: float) -> None:
         node, state = message.node, message.state
         known = self._states.get(node)
         if message.cycle != self.cycle or known is None:
@@ -537,32 +519,34 @@ class Leader:
         restarts.may_restart = restarts.may_restart and message.may_restart
         if message.asks is not None and message.asks.action == SHUTDOWN:
             self._note_shut_down(message.asks)
-        if self.phase is Phase.FORMING and restarts.cause is None and not message.may_restart:
-            # Who failed first may be heard of last.
+        if self.phase is LeaderPhase.FORMING and restarts.cause is None and not message.may_restart:
+            # The report of the first failure may arrive last.
             self._end_failed(Ending.NO_USE, message.failure.cause, now)
         failure, why = message.failure, StopWhy.FAILURE
         if message.unheard_s:
             failure, why = self._why_unheard(message, now)
-        if self.phase is Phase.FORMING and message.unheard_s:  # of this cycle: what others lost
+        if self.phase is LeaderPhase.FORMING and message.unheard_s:  # of this cycle: others lost it
             restarts.reported(node, failure)
-        if self.phase is not Phase.RUNNING or _SEVERITY[state] <= _SEVERITY[known]:
+        if self.phase is not LeaderPhase.RUNNING or _SEVERITY[state] <= _SEVERITY[known]:
             return  # decided, or overtaken by worse news
         self._set_state(node, state)
         if failure.cause and state is not NodeState.LEAVING:
             restarts.reported(node, failure)
         self._judge(failure.cause, node, now, why)
 
-    def _why_unheard(self, state: msg.State, now: float) -> tuple[msg.FailureReport, StopWhy]:
-        """A node ended its ranks, because it had heard nothing of us; it may have been our sleep.
+    def _why_unheard(
+        self, state: msg.StateChanged, now: float
+    ) -> tuple[msg.FailureReport, StopWhy]:
+        """A node ended its ranks, because the leader was silent: cut off, or asleep.
 
-        Then we have just woken up: it has waited for that.
+        A leader that slept has just woken up, as the node has waited for that.
         """
-        who = self.nodes.shown(state.node)
+        name = self.nodes.shown(state.node)
         if now - self._woke_at > self.pace.silence_s:
-            cause = f"{who} was cut off, and ended its ranks: {state.failure.cause}"
+            cause = f"{name} was cut off, and ended its ranks: {state.failure.cause}"
             return msg.FailureReport(cause), StopWhy.LOST
         cause = (
-            f"the launcher that leads the job did nothing for {self._slept_s:.1f} s; {who} ended "
+            f"the launcher that leads the job did nothing for {self._slept_s:.1f} s; {name} ended "
             f"its ranks after {state.unheard_s:.1f} s without a message from it"
         )
         return msg.FailureReport(cause), StopWhy.LEADER_SLEPT
@@ -578,17 +562,17 @@ class Leader:
         leaving = self._tally[NodeState.LEAVING]
         running = self._tally[NodeState.HEALTHY] + leaving
         if leaving and leaving + self._tally[None] == len(self._states):
-            return  # the whole job was told to end: let those who still save their work finish
+            return  # the whole job was signalled: nodes that still save their work may finish
         if self.rules.survives_ranks:
             running += self._tally[NodeState.UNHEALTHY]  # which is: ranks failed, and others run
         if self.rules.restart is RestartPolicy.ANY_FAILED or self.rules.is_of_one:
             if succeeded == len(self._states):
-                self._end(Outcome.SUCCEEDED, Ending.SUCCEEDED.code(), "all ranks succeeded", now)
+                self._end(JobOutcome.SUCCEEDED, Ending.SUCCEEDED.code(), "all ranks succeeded", now)
             elif succeeded + running < len(self._states):
                 self._fail(cause, node, why, now)
         elif running == 0 and succeeded >= self.rules.nodes.min_nodes:
             cause = f"{count(succeeded, 'node')} succeeded"
-            self._end(Outcome.SUCCEEDED, Ending.SUCCEEDED.code(), cause, now)
+            self._end(JobOutcome.SUCCEEDED, Ending.SUCCEEDED.code(), cause, now)
         elif running + succeeded < self.rules.nodes.min_nodes:
             cause = (
                 f"{count(running + succeeded, 'node')} healthy or succeeded, at least "
@@ -597,7 +581,7 @@ class Leader:
             self._fail(cause, node, why, now)
 
     def _on_suspect(self, suspect: msg.Suspect, now: float) -> None:
-        runs = self.phase is Phase.RUNNING and suspect.cycle == self.cycle
+        runs = self.phase is LeaderPhase.RUNNING and suspect.cycle == self.cycle
         if runs and suspect.node in self._states and self.incidents.is_news(suspect):
             alive = self.nodes.alive
             hosts = {n: alive[n].hostname if n in alive else None for n in self._states}
@@ -626,12 +610,12 @@ class Leader:
     def _stop(
         self, cause: str, node: str, earliest_at: float, why: StopWhy, over: Ending | None = None
     ) -> None:
-        self.phase = Phase.FORMING
+        self.phase = LeaderPhase.FORMING
         restarts, silent_s = self._restarts, self.nodes.silent.get(node, 0.0)
         no_restart = "" if over is None else restarts.why_no_restart(over)
         self.nodes.awaited.clear()
         self._publish(
-            msg.Stop(
+            msg.StopCycle(
                 self.cycle,
                 cause,
                 node,
@@ -667,7 +651,7 @@ class Leader:
         try:
             after = len(assign(everyone, self.rules.nodes, self._ranks).places)
         except AssignmentError:
-            return  # said when it matters: when the next cycle forms
+            return  # reported when it matters: when the next cycle forms
         if after > len(self._states):
             grown = f"from {count(len(self._states), 'node')} to {after}"
             cause = f"{self.nodes.shown(self._newcomer)} joined, and the job grows {grown}"
@@ -676,7 +660,7 @@ class Leader:
     # ------------------------------------------------------------ the end, and time
     def _end(
         self,
-        outcome: Outcome,
+        outcome: JobOutcome,
         exit_code: int | None,
         cause: str,
         now: float,
@@ -685,9 +669,9 @@ class Leader:
         over: Ending | None = None,
         stopped: int = -1,
     ) -> None:
-        if self.phase is Phase.ENDING:
+        if self.phase is LeaderPhase.ENDING:
             return
-        self.phase = Phase.ENDING
+        self.phase = LeaderPhase.ENDING
         self._close_by = now + self.rules.linger_s
         ending, workload = "" if over is None else over.name, self.rules.workload
         self.end = msg.End(outcome, exit_code, cause, why, self.term, workload, ending, stopped)
@@ -697,27 +681,27 @@ class Leader:
 
     def _on_time(self, now: float) -> None:
         self._on_silence(now)
-        if self.phase is Phase.RUNNING:
+        if self.phase is LeaderPhase.RUNNING:
             self._conclude_incident(now)
-        may_grow = self.phase is Phase.RUNNING and not self.incidents.is_open
+        may_grow = self.phase is LeaderPhase.RUNNING and not self.incidents.is_open
         if may_grow and self._grow_at is not None and now >= self._grow_at:
             self._grow(now)
         self._on_silence(now)  # the cycle may have been stopped since
-        if self.phase is Phase.FORMING:
+        if self.phase is LeaderPhase.FORMING:
             self._try_to_form(now)
-        if self.phase is Phase.ENDING and (not self.nodes.alive or now >= self._close_by):
-            self.phase = Phase.CLOSED
+        if self.phase is LeaderPhase.ENDING and (not self.nodes.alive or now >= self._close_by):
+            self.phase = LeaderPhase.CLOSED
             self._effects.append(Close(tuple(self.nodes.alive)))
             return
         self._gather_news(now)
-        if any(isinstance(effect, Publish) for effect in self._effects):
+        if any(isinstance(effect, msg.Decision) for effect in self._effects):
             self._beat_at = now + self.pace.beat_s
-        elif self.phase is not Phase.NEW and now >= self._beat_at:
+        elif self.phase is not LeaderPhase.NEW and now >= self._beat_at:
             self._publish_beat()
             self._beat_at = now + self.pace.beat_s
 
     def _on_silence(self, now: float) -> None:
-        """Give up who was silent for too long, or say that it is awaited."""
+        """Give up nodes that were silent for too long, or report that they are awaited."""
         silence_s = self.pace.silence_s
         while (silent := self.nodes.next_silent(silence_s, now)) is not None:
             node, silent_s = silent
@@ -729,24 +713,24 @@ class Leader:
                     "so nothing is gained by giving it up: it is awaited while other ranks run",
                 )
             else:
-                self._lose(node, f"silent for {silent_s:.1f} s", now, silent_s=silent_s)
+                self._lose(node, words.silent_for(silent_s), now, silent_s=silent_s)
         while now >= self._awaited_until():
             longest = self.nodes.longest_awaited(silence_s)
             assert longest is not None
             silent_s = self.nodes.silence_of(longest[0], now)
-            self._lose(longest[0], f"silent for {silent_s:.1f} s", now, silent_s=silent_s)
+            self._lose(longest[0], words.silent_for(silent_s), now, silent_s=silent_s)
 
     def _waits_for(self, node: str) -> bool:
-        """A node of the last cycle may still have ranks, and nobody can take its place."""
+        """Whether a node of the last cycle may still have ranks: no other can take its place."""
         if not self._is_last or node not in self._states:
             return False
-        if self.phase is Phase.FORMING:
+        if self.phase is LeaderPhase.FORMING:
             return self._restarts.cause is None and node in self._forming.awaited
         return self._is_at_work(node)
 
     def _awaited_until(self) -> float:
-        """When a silent node is given up that no ranks of other nodes wait for."""
-        if self.phase is not Phase.RUNNING or not self.nodes.awaited:
+        """When a silent node is given up, although no ranks of other nodes wait for it."""
+        if self.phase is not LeaderPhase.RUNNING or not self.nodes.awaited:
             return math.inf
         others = (node for node in self.nodes.alive if node not in self.nodes.awaited)
         if any(self._is_at_work(node) for node in others):
@@ -758,7 +742,7 @@ class Leader:
         self._publish(msg.LeaderBeat(self._news.text, self.term, self._reported, self._news.number))
 
     def _publish(self, decision: msg.Decision) -> None:
-        self._effects.append(Publish(decision))
+        self._effects.append(decision)
 
     def _note(self, level: str, text: str) -> None:
         self._effects.append(Note(level, text))

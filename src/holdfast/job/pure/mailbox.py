@@ -6,7 +6,7 @@ A healthy message costs three operations: one wait that the message ends, one re
 The count is asked for every 5 s.
 
 A number may be without its message: the sender was stopped or died between taking the number and
-writing, or a stranger took it. A slot may hold a value that is not signed by a launcher, also ahead
+writing, or another program took it. A slot may hold a value that no launcher has signed, also ahead
 of the numbers that were given out. Neither may hold up the messages behind it, nor cost for ever:
 
     number given out, no message of a launcher ──► passed over; its followers are read
@@ -23,21 +23,13 @@ from collections.abc import Generator, Iterator
 from typing import NoReturn, TypeVar
 
 from holdfast.base.pure.value import Value
+from holdfast.job.pure.timing import HOLE_S, LATE_S, LOOK_AGAIN_S, LOOK_AGAIN_S_MAX
 
-HOLE_S = 5.0
-"""How long to wait for the next message, and how often to ask how many numbers were given out. A
-message behind a hole is delayed by less than twice that, once for all holes."""
-LATE_S = 10.0
-"""How long a number that was passed over is looked at."""
 LATE_MOST = 64
 """So many numbers are looked at beside the next one."""
 NEWEST = 8
 """So many of them are looked at before each message that follows: its sender may have written an
 earlier one meanwhile."""
-LOOK_AGAIN_S = 0.05
-LOOK_AGAIN_S_MAX = 0.5
-"""How often to look at a slot in which a message is to be replaced, or is late: the store can wake
-a reader when a value appears in an empty slot, and in no other case."""
 FAR = 10_000
 """A run of so many numbers without a value was not made by launchers."""
 
@@ -51,7 +43,7 @@ class WaitFor(Value):
     timeout_s: float
 
 
-class Look(Value):
+class Check(Value):
     """Look whether there is a value for this number; answered by that."""
 
     number: int
@@ -79,14 +71,14 @@ class Pause(Value):
     seconds: float
 
 
-class Lost(Value):
+class Abandoned(Value):
     """These numbers are not looked at any more, the last one included: report that."""
 
     first: int
     last: int
 
 
-Operation = WaitFor | Look | Read | Take | AskCount | Pause | Lost
+Operation = WaitFor | Check | Read | Take | AskCount | Pause | Abandoned
 Answer = bool | int | None
 """None: the operation has none, or it is the first step."""
 _Steps = Generator[Operation, Answer, _T]
@@ -122,12 +114,7 @@ class MailboxReader:
         self._steps = self._run()
 
     def step(self, answer: Answer, now: float) -> Operation:
-        """The next operation.
-
-        Args:
-            answer: To the last operation.
-            now: Seconds, monotonic.
-        """
+        """The next operation; ``answer`` is to the last one, ``now`` is monotonic."""
         self._now = now
         return self._steps.send(answer)
 
@@ -153,21 +140,21 @@ class MailboxReader:
             return False
         self._empty = 0
         if self._late and (yield from self._try(list(self._late)[-NEWEST:])):
-            return True  # perhaps of the same sender, who has written it before
+            return True  # perhaps of the same sender, and written before
         if (yield Read(number)):
             self._next += 1
             yield Take(number)
             return True
         if (yield from self._was_given_out(number)):
             yield from self._pass_over()
-        else:  # a stranger wrote it in advance
+        else:  # another program wrote it in advance
             yield Pause(next(pauses))
         return False
 
-    def _see(self, number: int) -> WaitFor | Look:
+    def _see(self, number: int) -> WaitFor | Check:
         """A wait is good only where no other number has to be looked at."""
         is_due = self._late or number <= self._given_out
-        return Look(number) if is_due else WaitFor(number, HOLE_S)
+        return Check(number) if is_due else WaitFor(number, HOLE_S)
 
     def _was_given_out(self, number: int) -> _Steps[bool]:
         if number > self._given_out:
@@ -180,10 +167,10 @@ class MailboxReader:
         self._next += 1
         if len(self._late) > LATE_MOST:
             number, _ = self._late.popitem(last=False)
-            yield Lost(number, number)
+            yield Abandoned(number, number)
         if self._empty >= FAR and self._given_out - self._next > FAR:
             first, self._next = self._next, self._given_out - FAR
-            yield Lost(first, self._next - 1)
+            yield Abandoned(first, self._next - 1)
 
     def _try_late_ones(self) -> _Steps[bool]:
         if not self._late or self._now < self._look_again_at:
@@ -196,11 +183,11 @@ class MailboxReader:
         now = self._now
         for number in numbers:
             until = self._late[number]
-            if (yield Look(number)) and (yield Read(number)):
+            if (yield Check(number)) and (yield Read(number)):
                 del self._late[number]
                 yield Take(number)
                 return True
             if now >= until:
                 del self._late[number]
-                yield Lost(number, number)
+                yield Abandoned(number, number)
         return False

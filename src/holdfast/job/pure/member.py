@@ -1,46 +1,42 @@
-"""Decide what one launcher does as a member of its job: join, start, stop, acknowledge, leave.
+"""Decide for one launcher as a member of its job: join, start, stop, acknowledge, leave.
 
 Pure: reads no clock, touches no store and no process. Times are seconds on the caller's monotonic
-clock. The ranks themselves are the business of the node's machine; it is told to start and stop
-them and tells what becomes of them.
+clock. The node's machine runs the ranks.
 
-                Round without a place for us
+               Round without this node
          +----------------------------------------+
          v                                        |
-      WAITING --- Round with our name ---> ACTIVE(cycle)
-         ^      Stop(cycle), or               |   |
-         |      the leader is silent          |   | End, Refused, a signal,
+      WAITING --- Round with this node --> ACTIVE(cycle)
+         ^      StopCycle(cycle), or          |   |
+         |      the leader is silent          |   | End, NodeRefused, a signal,
          |      v                             |   | or the leader is lost
          +-- STOPPING <-----------------------+   v
-        our ranks are gone                     LEAVING ---> DONE
-                                                  our ranks are gone
+        the ranks are gone                     LEAVING ---> DONE
+                                                  the ranks are gone
 
-Decisions are followed in order; those of cycles we are past, or were never in, mean nothing to us.
-
-A launcher that hears nothing of the leader for ``fence_s`` must assume that the others are going
-on without it: it ends its ranks at once (*fences* itself). It leaves, with exit code 1, when it has
-heard nothing for ``return_s`` more: the leader may be asleep. If the leader says something, the
-launcher tells it that its ranks are gone; if its place has been given away, it joins again, as
-another node.
+A launcher that receives nothing from the leader for ``fence_s`` must assume that the others go on
+without it: it ends its ranks at once (*fences* itself). It leaves, with exit code 1, after
+``return_s`` more: the leader may be asleep. If the leader sends a message again, the launcher
+reports that its ranks are gone; if its place has been given away, it joins again, as another node.
 
 It does not fence itself
 
-- where it has slept itself, before it has asked the leader, for ``ask_s``, once. What it hears then
-  may be older than its sleep, and gives it no more time than that;
-- in a cycle that no other follows (``Round.is_last``), while none of its ranks has failed: nobody
-  can go on without it;
-- after a signal: when a whole job is told to end, its leader may be the first that is done, and the
-  others must not lose the work they are saving.
+- where it has slept itself, before it has asked the leader, for ``ask_s``, once. Messages that
+  arrive then may be older than its sleep, and give it no more time than that;
+- in a cycle that no other follows (``Round.is_last``), while none of its ranks has failed: the
+  others cannot go on without it;
+- after a signal: when all launchers of a job are signalled, the leader may be the first that is
+  done, and the others must not lose the work they are saving.
 
 Duties of the caller:
 
 1. Hand over decisions in order, all that are there before :class:`TimePassed`.
-2. Carry out effects in order; a :class:`Send` must be with the store before the next event.
-3. Report what became of the ranks of a cycle, after :class:`StopRanks` always: once nothing that
-   they started is alive.
+2. Carry out effects in order; a message must be with the store before the next event.
+3. Report the end of the ranks of a cycle, after :class:`StopRanks` always: once nothing that they
+   started is alive.
 
 Invariants: R-1 no ranks of a cycle are started while ranks of another may be alive. R-2 after
-Stop, this node either joins again or leaves. K-1 no :class:`Finish` while our ranks may be alive,
+Stop, this node either joins again or leaves. K-1 no :class:`LeaveJob` while its ranks may be alive,
 unless they can't be killed.
 """
 
@@ -50,53 +46,50 @@ import enum
 import math
 from dataclasses import dataclass, field
 
-from holdfast.base.pure.common_events import Begin, ControlRequested, Note, TimePassed
+from holdfast.base.pure.common_events import (
+    Begin,
+    ControlRequested,
+    Note,
+    SignalArrived,
+    TimePassed,
+)
 from holdfast.base.pure.excuse import overslept
 from holdfast.base.pure.never import assert_never
 from holdfast.base.pure.value import Value
+from holdfast.evidence.pure.failure import signal_name
 from holdfast.job.pure import membership as msg
 from holdfast.job.pure.exit_codes import Ending
 from holdfast.job.pure.membership import (
     EXCLUDE,
     SHUTDOWN,
+    CyclePlace,
+    JobOutcome,
     LeaveWhy,
     NodeState,
-    Outcome,
-    Pace,
-    Place,
 )
-from holdfast.job.pure.node_reports import (
-    RankOverdue,
-    RanksLooked,
-    RanksStopped,
-    RanksStuck,
-    RanksSucceeded,
-    Unhealthy,
-)
+from holdfast.job.pure.node_reports import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
+from holdfast.job.pure.timing import Pace
 from holdfast.job.pure.workload import difference
 
 MAX_CAUSE = 2000
-"""Longest cause we send, in characters; the whole of it is in our own report."""
+"""Longest cause that is sent, in characters; the node's own report has the whole of it."""
 
 
 # ---------------------------------------------------------------- events
-class Heard(Value):
-    """The next decision of the log."""
-
-    decision: msg.Decision
-
-
 class RanksFailed(Value):
-    """Ranks of this cycle failed: ``every`` says that none runs any more.
+    """A rank of this cycle failed: the first, or the first that asks for no restart.
 
-    ``may_restart`` False: a rank asks for no restart. That counts also while the cycle is being
-    stopped: who failed first may be heard of last.
+    The node finds it, the launcher's process adds ``failure`` from the rank's files and output, and
+    the member reports it. ``every``: no rank runs any more, or those that do cannot go on without
+    this one. ``may_restart`` False: the rank asks for no restart. That counts also while the cycle
+    is being stopped: the report of the first failure may arrive last.
     """
 
     cycle: int
-    failure: msg.FailureReport
+    local_rank: int
     every: bool = False
     may_restart: bool = True
+    failure: msg.FailureReport = msg.FailureReport()
 
 
 class CauseFound(Value):
@@ -109,15 +102,6 @@ class CauseFound(Value):
     failure: msg.FailureReport
 
 
-class ToldToEnd(Value):
-    """The launcher was told to end; it has passed that on to its ranks, if it has any.
-
-    ``how``: the name of a signal, or in other words.
-    """
-
-    how: str
-
-
 class NodeReported(Value):
     """A rank of this node has reported to its monitor in this cycle; the first one counts."""
 
@@ -125,43 +109,40 @@ class NodeReported(Value):
 
 
 class LeaderLost(Value):
-    """The way to the leader is gone for good: nothing more can be heard or sent."""
+    """The way to the leader is gone for good."""
 
     text: str
 
 
 Event = (
     Begin
-    | Heard
+    | msg.Decision
     | RanksFailed
     | CauseFound
     | RanksSucceeded
     | RanksStopped
     | RanksStuck
     | ControlRequested
-    | ToldToEnd
+    | SignalArrived
     | Unhealthy
     | NodeReported
     | LeaderLost
-    | RankOverdue
-    | RanksLooked
+    | msg.Suspect
+    | msg.Digests
     | TimePassed
 )
-"""``Begin``: the log is being followed, someone leads, and this node is ready for ranks."""
+"""``Begin``: the log is being followed, there is a leader, and this node is ready for ranks. A
+decision is the next one of the log; ``Suspect`` and ``Digests`` are of this node.
+``SignalArrived``: the node has sent the signal to its ranks, if it has any.
+"""
 
 
 # ---------------------------------------------------------------- effects
-class Send(Value):
-    """Put a message into the leader's mailbox."""
-
-    message: msg.Message
-
-
 class StartRanks(Value):
     """Start this node's ranks of a cycle; ``round.places`` has the others."""
 
     round: msg.Round
-    place: Place
+    place: CyclePlace
 
 
 class How(enum.Enum):
@@ -184,12 +165,11 @@ class StopRanks(Value):
 
 
 class CycleStopping(Value):
-    """Say why a cycle that this node takes part in is over. Comes before :class:`StopRanks`.
+    """A cycle of this node is over, for this cause. Comes before :class:`StopRanks`.
 
-    ``here``: this node has said so already, as it is where the cause is. ``restarts_left``: of the
-    job's budget. ``for_good``: this node will not have ranks again; ``no_restart`` says why, where
-    the cause does not. ``how``: see :class:`StopRanks`. ``silent_s``: for how long the node of the
-    cause had said nothing. ``failure``: what the cause is.
+    ``here``: the cause is on this node, which has reported it. ``for_good``: this node will not
+    have ranks again; ``no_restart``: why, where the cause does not say it. ``silent_s``: how long
+    the node of the cause had sent nothing.
     """
 
     cycle: int
@@ -203,44 +183,45 @@ class CycleStopping(Value):
     failure: msg.FailureReport = msg.FailureReport()
 
 
-class Standby(Value):
+class WaitAsSpare(Value):
     """This node has no ranks in this cycle; it waits as a spare."""
 
     cycle: int
 
 
-class Finish(Value):
-    """Leave, with this exit code. ``outcome``: of the job; None: it may go on without us."""
+class LeaveJob(Value):
+    """Leave, with this exit code. ``outcome``: of the job; None: it may go on."""
 
     exit_code: int
     why: LeaveWhy
     text: str
-    outcome: Outcome | None = None
+    outcome: JobOutcome | None = None
 
 
 class JobReported(Value):
-    """A rank of this cycle has reported to its monitor, here or on another node. Told once."""
+    """A rank of this cycle has reported to its monitor, here or on another node. Once."""
 
     cycle: int
 
 
 Effect = (
-    Send
+    msg.Message
     | StartRanks
     | CycleStopping
     | StopRanks
-    | Standby
+    | WaitAsSpare
     | JobReported
     | Note
-    | Finish
-    | msg.Look
+    | LeaveJob
+    | msg.OpenIncident
     | msg.Judged
 )
-"""``Look``, ``Judged``: of the cycle that this node has, or had, ranks in."""
+"""A message goes to the leader's mailbox. ``OpenIncident``, ``Judged``: of the cycle that this node
+has, or had, ranks in."""
 
 
-class Phase(enum.Enum):
-    """Where a member is in its life; see the picture in the module's docstring."""
+class MemberPhase(enum.Enum):
+    """State of a member; see the picture in the module's docstring."""
 
     NEW = "new"
     WAITING = "waiting"
@@ -258,18 +239,15 @@ def _cut(report: msg.FailureReport) -> msg.FailureReport:
 class Member:
     """One launcher's part in the job.
 
-    Args:
-        node: This incarnation; never used by another launcher.
-        desc: Sent with each join; the caller may replace it (a fresh ``port``) before it reports
-            :class:`RanksStopped`.
-        pace: How long silence may last.
+    ``node`` is this incarnation, and never used by another launcher. ``desc`` is sent with each
+    join; the caller may replace it (a fresh ``port``) before it reports :class:`RanksStopped`.
     """
 
     node: str
     desc: msg.Descriptor
     pace: Pace = field(default_factory=Pace)
 
-    phase: Phase = field(default=Phase.NEW, init=False)
+    phase: MemberPhase = field(default=MemberPhase.NEW, init=False)
     cycle: int = field(default=-1, init=False)
     """The last cycle this node has ranks in, or had; -1: none yet."""
     ranks_alive: bool = field(default=False, init=False)
@@ -280,39 +258,40 @@ class Member:
     _cause: CauseFound | None = field(default=None, init=False)
     """Of the last cycle of this node, if it failed here."""
     _requests: list[ControlRequested] = field(default_factory=list, init=False)
-    _stop: msg.Stop | None = field(default=None, init=False)
-    """Of our last cycle; None: it runs, or has ended without one."""
+    _stop: msg.StopCycle | None = field(default=None, init=False)
+    """Of the last cycle; None: it runs, or has ended without one."""
     _keeps_signal_grace: bool = field(default=False, init=False)
-    _last_words: Finish | None = field(default=None, init=False)
-    _heard_leader: bool = field(default=False, init=False)
+    _last_words: LeaveJob | None = field(default=None, init=False)
+    _has_met_leader: bool = field(default=False, init=False)
     _news: int = field(default=0, init=False)
-    """The last that we have reported."""
+    """Number of the last that was logged."""
     _has_compared: bool = field(default=False, init=False)
     _is_last: bool = field(default=False, init=False)
-    """No other cycle can follow while our ranks run."""
+    """No other cycle can follow while these ranks run."""
     _fenced_s: float | None = field(default=None, init=False)
-    """We have ended our ranks after such a silence, and the leader is still to be told."""
+    """The ranks were ended after such a silence, and the leader does not know it."""
     _is_given_up: bool = field(default=False, init=False)
-    """Our place may be another's; we come back as another node."""
+    """The place may be another's; this launcher comes back as another node."""
     _returns: int = field(default=0, init=False)
     _are_ended: bool = field(default=False, init=False)
-    """Our ranks have SIGKILL already, because of a silence."""
-    _heard_at: float = field(default=0.0, init=False)
+    """The ranks have SIGKILL already, because of a silence."""
+    _leader_at: float = field(default=0.0, init=False)
+    """When the last decision came."""
     _fence_at: float = field(default=0.0, init=False)
     _asks_until: float | None = field(default=None, init=False)
-    """Since we slept; None: we have not, or were answered since."""
+    """After a sleep; None: there was none, or the leader has answered since."""
     _asks_from: float = field(default=0.0, init=False)
     _silent_s: float = field(default=0.0, init=False)
     """How long the silence was then, or has been since, at least."""
     _slept_s: float = field(default=0.0, init=False)
-    """For how much of it we did nothing ourselves."""
+    """How much of it this launcher slept."""
     _handled_at: float = field(default=0.0, init=False)
     _has_joined_since: bool = field(default=False, init=False)
-    """A round with our name follows that, and is not older."""
+    """A round with this node follows that, and is not older."""
     _beat_at: float = field(default=0.0, init=False)
     _due_at: float | None = field(default=None, init=False)
     _reported: int = field(default=-1, init=False)
-    _heard_reported: int = field(default=-1, init=False)
+    _job_reported: int = field(default=-1, init=False)
     _effects: list[Effect] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
@@ -320,59 +299,68 @@ class Member:
 
     @property
     def ranks_may_live_until(self) -> float | None:
-        """When others must end our ranks if we cannot, because we were stopped; None: never.
+        """When the monitors must end the ranks, as the launcher is stopped; None: never.
 
-        A little after we would have done it, and still before another node can have their places.
-        Nobody does after a signal: see above.
+        A little later than the launcher would, and before another node can have their places. Never
+        after a signal: see above.
         """
-        if self.phase in (Phase.NEW, Phase.DONE):
+        if self.phase in (MemberPhase.NEW, MemberPhase.DONE):
             return None
         if self._last_words is not None and self._last_words.why is LeaveWhy.SIGNALLED:
             return None
         if math.isinf(self.pace.silence_s) or self._is_patient or not self.ranks_alive:
             return None
-        # We are ending them ourselves then; the others go on four of these later, at the earliest.
-        return self._fence_at + self.pace.lease_s * (4 if self._are_ended else 1)
+        pace = self.pace
+        return self._fence_at + (pace.killing_lease_s if self._are_ended else pace.lease_s)
 
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
-        if self.phase in (Phase.NEW, Phase.DONE):
+        if self.phase in (MemberPhase.NEW, MemberPhase.DONE):
             return None
         at = min(self._beat_at, self._patient_until())
         return None if math.isinf(at) else at
 
     @property
     def _is_patient(self) -> bool:
-        """No silence ends our ranks: none can follow them, and all of them work.
+        """Whether no silence ends the ranks: none can follow them, and all of them work.
 
-        If one has failed, the leader will stop the others; without a leader nobody else does.
+        If one has failed, only the leader stops the others, so it is needed.
         """
         return self._is_last and self._own_state is NodeState.HEALTHY
 
     def _patient_until(self) -> float:
-        """When we act upon the silence of the leader."""
-        if self.phase is Phase.LEAVING:
+        """When the silence of the leader has lasted too long."""
+        if self.phase is MemberPhase.LEAVING:
             return math.inf
         if not self.ranks_alive:
             return self._fence_at + self.pace.return_s
         return math.inf if self._is_patient or self._are_ended else self._fence_at
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """What to do about ``event``, in order."""
+        """Effects of ``event``, in order."""
         self._effects = []
-        if self.phase is Phase.DONE:
+        if self.phase is MemberPhase.DONE:
             return self._effects
         self._on_waking(now)
         match event:
             case Begin():
-                self._heard_at, self._fence_at = now, now + self.pace.fence_s
+                self._leader_at, self._fence_at = now, now + self.pace.fence_s
                 self._join()
-            case Heard(decision):
-                self._heard_leader = True
+            case (
+                msg.Round()
+                | msg.StopCycle()
+                | msg.End()
+                | msg.NodeRefused()
+                | msg.LeaderBeat()
+                | msg.OpenIncident()
+                | msg.Judged()
+            ):
+                self._has_met_leader = True
                 self._note_sign(now)
-                self._follow(decision, now)
-            case RanksFailed():
-                self._on_failure(event)
+                self._follow(event, now)
+            case RanksFailed(cycle, every=every, may_restart=may_restart, failure=failure):
+                if cycle == self.cycle:
+                    self._on_failure(failure, every=every, may_restart=may_restart)
             case CauseFound(cycle):
                 self._cause = event if cycle == self.cycle else None
             case RanksSucceeded(cycle):
@@ -382,26 +370,27 @@ class Member:
             case RanksStuck(cycle, text):
                 if cycle == self.cycle and self.ranks_alive:
                     self.ranks_alive = False  # as dead as it gets
-                    self._leave(Finish(Ending.STUCK.code(), LeaveWhy.STUCK, text))
+                    self._leave(LeaveJob(Ending.STUCK.code(), LeaveWhy.STUCK, text))
             case ControlRequested():
                 self._on_request(event)
-            case ToldToEnd(how):
-                self._on_told_to_end(how)
+            case SignalArrived(signum):
+                self._on_signal(signal_name(signum))
             case Unhealthy(text):
-                self._leave(Finish(Ending.UNHEALTHY.code(), LeaveWhy.UNHEALTHY, text))
+                self._leave(LeaveJob(Ending.UNHEALTHY.code(), LeaveWhy.UNHEALTHY, text))
             case NodeReported(cycle):
                 self._reported = max(self._reported, cycle)
             case LeaderLost(text):
-                if self.phase is Phase.NEW:
+                if self.phase is MemberPhase.NEW:
                     # there never was a way
-                    self._leave(Finish(Ending.LEADER_LOST.code(), LeaveWhy.FENCED, text))
+                    self._leave(LeaveJob(Ending.LEADER_LOST.code(), LeaveWhy.FENCED, text))
                 else:
                     self._fence(f"the leader of the job is lost: {text}")
-            case RankOverdue(cycle, rank, after, clock):
-                if cycle == self.cycle and self.phase is Phase.ACTIVE:
-                    self._send(msg.Suspect(self.node, cycle, rank, after, clock))
-            case RanksLooked(cycle, incident, digests):
-                self._send(msg.Digests(self.node, cycle, incident, digests))
+            case msg.Suspect(cycle=cycle):
+                if cycle == self.cycle and self.phase is MemberPhase.ACTIVE:
+                    self._send(event)
+            case msg.Digests(node=node):
+                if node == self.node:  # else it has joined again since, as another node
+                    self._send(event)
             case TimePassed():
                 pass
             case _:
@@ -411,20 +400,20 @@ class Member:
         return self._effects
 
     def _on_waking(self, now: float) -> None:
-        """We have slept: we ask the leader, which the beat does that is due, and wait a little."""
+        """A launcher that slept asks the leader, by the beat that is due, and waits a little."""
         excuse = overslept(self._due_at, now, self.pace.beat_s)
-        if excuse is not None and (self._asks_until is None or self._heard_at > self._asks_from):
+        if excuse is not None and (self._asks_until is None or self._leader_at > self._asks_from):
             until = excuse.extend(now, self.pace.ask_s)
             self._begin_to_ask(until, now, slept_s=now - self._handled_at)
             self._fence_at = max(self._fence_at, until)
 
     def _note_sign(self, now: float) -> None:
-        """The leader was there when it said this, which may have been before we slept."""
-        was_silent = now >= self._fence_at and self.phase is not Phase.NEW
-        if was_silent and not self._asks(now):  # we were cut off, or the leader slept
+        """The leader was there when it sent this, which may have been before this node slept."""
+        was_silent = now >= self._fence_at and self.phase is not MemberPhase.NEW
+        if was_silent and not self._asks(now):  # cut off, or the leader slept
             self._begin_to_ask(now + self.pace.ask_s, now)
             self._beat_at = now
-        self._heard_at = now
+        self._leader_at = now
         if self._asks(now):
             self._fence_at = max(self._fence_at, now + self.pace.ask_s)
         else:
@@ -433,36 +422,36 @@ class Member:
 
     def _begin_to_ask(self, until: float, now: float, slept_s: float = 0.0) -> None:
         self._asks_from, self._asks_until, self._has_joined_since = now, until, False
-        self._silent_s, self._slept_s = now - self._heard_at, slept_s
+        self._silent_s, self._slept_s = now - self._leader_at, slept_s
 
     def _asks(self, now: float) -> bool:
-        """We have slept, and do not know yet what the others did meanwhile."""
+        """Whether this launcher slept, and does not know yet if the others went on."""
         return self._asks_until is not None and now < self._asks_until
 
-    # ------------------------------------------------------------ what the leader decides
+    # ------------------------------------------------------------ decisions of the leader
     def _follow(self, decision: msg.Decision, now: float) -> None:
         match decision:
             case msg.Round():
                 may_be_old = self._asks(now) and not self._has_joined_since
                 self._on_round(decision, may_be_old=may_be_old and not decision.is_last)
-            case msg.Stop(cycle=cycle):
+            case msg.StopCycle(cycle=cycle):
                 if cycle == self.cycle:
                     self._on_stop(decision)
             case msg.End():
                 self._on_end(decision)
-            case msg.Refused(node=node, why=why, may_return=may_return):
-                if node == self.node and may_return and self.phase is not Phase.LEAVING:
+            case msg.NodeRefused(node=node, why=why, may_return=may_return):
+                if node == self.node and may_return and self.phase is not MemberPhase.LEAVING:
                     self._on_given_up(why)
                 elif node == self.node:
                     self._fence(f"refused by the leader: {why}")
             case msg.LeaderBeat(waits=waits, reported=reported, news=news):
-                if self.phase is Phase.ACTIVE and self._heard_reported < reported == self.cycle:
-                    self._heard_reported = reported
+                if self.phase is MemberPhase.ACTIVE and self._job_reported < reported == self.cycle:
+                    self._job_reported = reported
                     self._effects.append(JobReported(reported))
-                if self.phase is Phase.WAITING and waits and news != self._news:
+                if self.phase is MemberPhase.WAITING and waits and news != self._news:
                     self._news = news
                     self._note("info", waits)
-            case msg.Look(cycle=cycle) | msg.Judged(cycle=cycle):
+            case msg.OpenIncident(cycle=cycle) | msg.Judged(cycle=cycle):
                 if cycle == self.cycle:
                     self._effects.append(decision)
             case _:
@@ -470,8 +459,8 @@ class Member:
 
     def _on_round(self, formed: msg.Round, *, may_be_old: bool) -> None:
         place = formed.place_of(self.node)
-        if self.phase is Phase.WAITING and place is not None and formed.cycle > self.cycle:
-            self.phase = Phase.ACTIVE
+        if self.phase is MemberPhase.WAITING and place is not None and formed.cycle > self.cycle:
+            self.phase = MemberPhase.ACTIVE
             self.cycle = formed.cycle
             self.ranks_alive = True
             self._own_state = NodeState.HEALTHY
@@ -482,22 +471,22 @@ class Member:
             self._report_difference(formed)
             self._is_last, self._are_ended, self._fenced_s = formed.is_last, False, None
             if may_be_old:
-                self.phase, self.ranks_alive = Phase.STOPPING, False
-                self._tell_that_fenced(self._silent_s)
+                self.phase, self.ranks_alive = MemberPhase.STOPPING, False
+                self._report_fenced(self._silent_s)
                 return
             self._effects.append(StartRanks(formed, place))
-        elif self.phase is Phase.WAITING and self.node in formed.spares:
+        elif self.phase is MemberPhase.WAITING and self.node in formed.spares:
             self._own_state = NodeState.HEALTHY
             self._report_difference(formed)
-            self._effects.append(Standby(formed.cycle))
-        elif self.phase is Phase.STOPPING and self.ranks_alive and formed.cycle > self.cycle:
-            self._effects.append(StopRanks(self.cycle, How.AT_ONCE))  # we were given up
-        elif self.phase is Phase.ACTIVE and formed.cycle > self.cycle:
+            self._effects.append(WaitAsSpare(formed.cycle))
+        elif self.phase is MemberPhase.STOPPING and self.ranks_alive and formed.cycle > self.cycle:
+            self._effects.append(StopRanks(self.cycle, How.AT_ONCE))  # given up
+        elif self.phase is MemberPhase.ACTIVE and formed.cycle > self.cycle:
             # Cannot be while there is one leader: a Stop comes first.
             self._fence(f"the leader formed cycle {formed.cycle} while {self.cycle} runs here")
 
     def _report_difference(self, formed: msg.Round) -> None:
-        """Say once what this launcher was asked for, and the job's leader was not."""
+        """Log once how the command of this launcher differs from the leader's."""
         if self._has_compared:
             return
         self._has_compared = True
@@ -520,14 +509,14 @@ class Member:
             exit_code = (Ending.FAILED if failed else Ending.OTHERS_FAILED).code()
         text = f"{end.cause}; {end.why}" if end.why else end.cause
         if (stop := self._stop) is not None and stop.cycle == end.stopped:
-            text = "" if end.over == stop.over else end.why  # the rest has been said
-        self._leave(Finish(exit_code, LeaveWhy.FINISHED, text, end.outcome))
+            text = "" if end.over == stop.over else end.why  # the Stop has said the rest
+        self._leave(LeaveJob(exit_code, LeaveWhy.FINISHED, text, end.outcome))
 
-    # ------------------------------------------------------------ what becomes of the ranks
+    # ------------------------------------------------------------ the ranks
     def _on_request(self, request: ControlRequested) -> None:
         self._requests.append(request)
         means_something = request.action in (SHUTDOWN, EXCLUDE)
-        was_promised = self.phase is Phase.STOPPING and not self._is_last_stop
+        was_promised = self.phase is MemberPhase.STOPPING and not self._is_last_stop
         instead = ", in the place of the restart" if means_something and was_promised else ""
         self._note(
             "info",
@@ -535,62 +524,72 @@ class Member:
             f"takes effect when cycle {self.cycle} is over{instead}",
         )
 
-    def _on_failure(self, failure: RanksFailed) -> None:
-        if failure.cycle != self.cycle:
+    def _on_failure(
+        self, failure: msg.FailureReport, *, every: bool, may_restart: bool = True
+    ) -> None:
+        asks_first = self._may_restart and not may_restart
+        if self.phase is not MemberPhase.ACTIVE and not (
+            asks_first and self.phase is MemberPhase.STOPPING
+        ):
             return
-        asks_first = self._may_restart and not failure.may_restart
-        if self.phase is not Phase.ACTIVE and not (asks_first and self.phase is Phase.STOPPING):
-            return
-        state = NodeState.FAILED if failure.every else NodeState.UNHEALTHY
+        state = NodeState.FAILED if every else NodeState.UNHEALTHY
         if self._own_state in (state, NodeState.FAILED) and not asks_first:
-            return  # as bad as we said before
-        self._may_restart = self._may_restart and failure.may_restart
+            return  # reported before
+        self._may_restart = self._may_restart and may_restart
         self._own_state = state
-        report, asks = _cut(failure.failure), self._what_is_asked()
-        self._send(msg.State(self.node, self.cycle, state, report, failure.may_restart, asks))
+        report, asks = _cut(failure), self._request()
+        self._send(msg.StateChanged(self.node, self.cycle, state, report, may_restart, asks))
 
-    def _what_is_asked(self) -> msg.Control | None:
-        """What comes in the place of a restart, because a rank of ours wants it."""
+    def _request(self) -> msg.ControlAsked | None:
+        """The request of a rank of this node that comes in the place of a restart."""
         asked = {request.action: request for request in self._requests}
         request = asked.get(SHUTDOWN) or asked.get(EXCLUDE)
         if request is None:
             return None
-        return msg.Control(self.node, request.action, request.rank, request.text[:MAX_CAUSE])
+        return msg.ControlAsked(self.node, request.action, request.rank, request.text[:MAX_CAUSE])
 
     def _on_success(self, cycle: int) -> None:
-        if self.phase is not Phase.ACTIVE:
+        if self.phase is not MemberPhase.ACTIVE:
             self._on_stopped(cycle)
         elif cycle == self.cycle and self.ranks_alive:
             self.ranks_alive = False
             self._all_ended_well = True
-            self._send(msg.State(self.node, self.cycle, NodeState.SUCCEEDED))
+            self._send(msg.StateChanged(self.node, self.cycle, NodeState.SUCCEEDED))
 
     def _on_stopped(self, cycle: int) -> None:
         if cycle != self.cycle or not self.ranks_alive:
             return
         self.ranks_alive = False
-        if self.phase is Phase.STOPPING and self._fenced_s is not None:
-            self._tell_that_fenced(self._fenced_s)
-        elif self.phase is Phase.STOPPING:
+        if self.phase is MemberPhase.STOPPING and self._fenced_s is not None:
+            self._report_fenced(self._fenced_s)
+        elif self.phase is MemberPhase.STOPPING:
             self._cycle_over()
-        elif self.phase is Phase.LEAVING and self._last_words is not None:
+        elif self.phase is MemberPhase.LEAVING and self._last_words is not None:
             self._leave(self._last_words)
-        elif self.phase is Phase.ACTIVE:
-            # Nobody asked for it; the leader hears of it and decides.
+        elif self.phase is MemberPhase.ACTIVE:
+            # No Stop came before: the leader decides.
             gone = msg.FailureReport("the ranks are gone")
             found = self._cause.failure if self._cause is not None else gone
-            self._on_failure(RanksFailed(cycle, found, every=True))
+            self._on_failure(found, every=True)
 
-    def _tell_that_fenced(self, silent_s: float) -> None:
-        """We have no ranks in this cycle: the leader decides, if it has not done so."""
+    def _report_fenced(self, silent_s: float) -> None:
+        """This node has no ranks in this cycle: the leader decides, if it has not done so."""
         self._fenced_s, self._own_state = silent_s, NodeState.FAILED
         report = msg.FailureReport(self._no_message(silent_s))
-        whose, asks = (self.node, self.cycle, NodeState.FAILED), self._what_is_asked()
-        self._send(msg.State(*whose, report, self._may_restart, asks, unheard_s=silent_s))
+        state = msg.StateChanged(
+            self.node,
+            self.cycle,
+            NodeState.FAILED,
+            report,
+            self._may_restart,
+            self._request(),
+            unheard_s=silent_s,
+        )
+        self._send(state)
 
-    def _on_stop(self, stop: msg.Stop) -> None:
+    def _on_stop(self, stop: msg.StopCycle) -> None:
         no_restart = stop.no_restart
-        asks = self._what_is_asked()
+        asks = self._request()
         if not stop.over and asks is not None:
             no_restart = f"a rank has asked for {asks.action}"
         here = stop.node == self.node and not stop.silent_s
@@ -605,16 +604,16 @@ class Member:
             for_good=for_good,
             failure=stop.failure,
         )
-        # If it is we who were silent, others go on without us now.
+        # If this node was the silent one, others go on without it now.
         how = How.AT_ONCE if stop.node == self.node and stop.silent_s else How.POLITE
-        if self.phase is Phase.LEAVING and self._keeps_signal_grace:
-            # Others go on: they wait for our ranks to end, and those have nobody left to talk to.
+        if self.phase is MemberPhase.LEAVING and self._keeps_signal_grace:
+            # The others wait for these ranks to end, which have no peers any more.
             self._keeps_signal_grace = False
             self._effects += [stopping, StopRanks(self.cycle, How.POLITE, for_good=True)]
         is_fenced, self._fenced_s = self._fenced_s is not None, None
-        if self.phase is not Phase.ACTIVE and not is_fenced:
+        if self.phase is not MemberPhase.ACTIVE and not is_fenced:
             return
-        self.phase = Phase.STOPPING
+        self.phase = MemberPhase.STOPPING
         self._stop = stop
         if is_fenced:
             self._note("info", f"cycle {self.cycle} is over for this node: {stop.cause}")
@@ -626,8 +625,8 @@ class Member:
             self._cycle_over()
 
     def _cycle_over(self) -> None:
-        """Our ranks are gone: what they asked for takes effect, or we join again."""
-        asks = self._what_is_asked()
+        """The ranks are gone: their requests take effect, or the node joins again."""
+        asks = self._request()
         self._requests.clear()
         if self._is_given_up:
             self._returns += 1
@@ -636,82 +635,84 @@ class Member:
         if asks is None:
             self._join()
         elif asks.action == SHUTDOWN:
-            self.phase = Phase.WAITING  # for the End that follows
+            self.phase = MemberPhase.WAITING  # for the End that follows
             self._send(asks)
         elif self._is_last_stop:
             self._join()  # the job is over for all, and has failed
         else:
             text = f"rank {asks.rank}: {asks.text}"
-            self._leave(Finish(Ending.EXCLUDED.code(), LeaveWhy.EXCLUDED, text))
+            self._leave(LeaveJob(Ending.EXCLUDED.code(), LeaveWhy.EXCLUDED, text))
 
     def _join(self) -> None:
-        self.phase, self._has_joined_since = Phase.WAITING, True
+        self.phase, self._has_joined_since = MemberPhase.WAITING, True
         report = _cut(self._cause.failure) if self._cause is not None else None
         self._send(msg.Join(self.node, self.desc, self.cycle, report))
 
     @property
     def _is_last_stop(self) -> bool:
-        """The Stop of our last cycle said that there would be no other."""
+        """Whether the Stop of the last cycle said that there would be no other."""
         return self._stop is not None and bool(self._stop.over)
 
     def _on_given_up(self, why: str) -> None:
-        """Others go on without us, as we were silent: our ranks must be gone; then we come back."""
+        """Others go on without this node, as it was silent: it ends its ranks, and comes back."""
         self._is_given_up, self._fenced_s = True, None
-        what = "ends its ranks, and joins again" if self.ranks_alive else "joins again"
-        self._note("warning", f"the others have gone on without this node ({why}), which {what}")
+        then = "ends its ranks, and joins again" if self.ranks_alive else "joins again"
+        self._note("warning", f"the others have gone on without this node ({why}), which {then}")
         if not self.ranks_alive:
             self._cycle_over()
             return
-        if self.phase is not Phase.STOPPING:
-            self.phase = Phase.STOPPING
+        if self.phase is not MemberPhase.STOPPING:
+            self.phase = MemberPhase.STOPPING
             self._effects.append(CycleStopping(self.cycle, why, how=How.AT_ONCE))
         self._effects.append(StopRanks(self.cycle, How.AT_ONCE))
 
     # ------------------------------------------------------------ the way out
-    def _on_told_to_end(self, how: str) -> None:
-        if self.phase is Phase.LEAVING:
+    def _on_signal(self, how: str) -> None:
+        if self.phase is MemberPhase.LEAVING:
             return
-        ends_well = self._all_ended_well and self.phase is Phase.ACTIVE
+        ends_well = self._all_ended_well and self.phase is MemberPhase.ACTIVE
         ending = Ending.SIGNALLED_WELL if ends_well else Ending.SIGNALLED
-        self._last_words = Finish(ending.code(), LeaveWhy.SIGNALLED, how)
+        self._last_words = LeaveJob(ending.code(), LeaveWhy.SIGNALLED, how)
         if not self.ranks_alive:
             self._leave(self._last_words)
             return
-        if self.phase is Phase.ACTIVE:
-            # They keep the grace that came with the signal, unless others want to go on without us.
+        if self.phase is MemberPhase.ACTIVE:
+            # They keep the grace that came with the signal, unless the others want to go on.
             self._keeps_signal_grace = True
             report = msg.FailureReport(how)
-            self._send(msg.State(self.node, self.cycle, NodeState.LEAVING, report))
-        self.phase = Phase.LEAVING
+            self._send(msg.StateChanged(self.node, self.cycle, NodeState.LEAVING, report))
+        self.phase = MemberPhase.LEAVING
 
     def _fence(self, why: str, silent_s: float = 0.0) -> None:
-        """Our ranks must not be alive one moment longer than needed."""
-        if self.phase is Phase.LEAVING:
+        """End the ranks at once, and leave."""
+        if self.phase is MemberPhase.LEAVING:
             return
         ends = "ends its ranks and leaves" if self.ranks_alive else "leaves"
         self._note("error", f"{why}: this node {ends} the job")
-        self._leave(Finish(Ending.LEADER_LOST.code(), LeaveWhy.FENCED, why), How.AT_ONCE, silent_s)
+        self._leave(
+            LeaveJob(Ending.LEADER_LOST.code(), LeaveWhy.FENCED, why), How.AT_ONCE, silent_s
+        )
 
     def _fence_ranks(self, silent_s: float) -> None:
-        """Others may go on without us; or the leader sleeps, and comes back."""
+        """End the ranks: others may go on without them; or the leader sleeps, and comes back."""
         why = self._no_message(silent_s)
         self._note(
             "error",
             f"{why}: this node ends its ranks, and waits up to {self.pace.return_s:g} s for it",
         )
         self._are_ended = True
-        if self.phase is Phase.ACTIVE:
-            self.phase, self._fenced_s = Phase.STOPPING, silent_s
+        if self.phase is MemberPhase.ACTIVE:
+            self.phase, self._fenced_s = MemberPhase.STOPPING, silent_s
             stopping = CycleStopping(self.cycle, why, how=How.AT_ONCE, silent_s=silent_s)
             self._effects.append(stopping)
         self._effects.append(StopRanks(self.cycle, How.AT_ONCE))
 
-    def _leave(self, last_words: Finish, how: How = How.POLITE, silent_s: float = 0.0) -> None:
-        """Leave with these words, when our ranks are gone; the first reason to leave is kept."""
+    def _leave(self, last_words: LeaveJob, how: How = How.POLITE, silent_s: float = 0.0) -> None:
+        """Leave when the ranks are gone; the first reason to leave is kept."""
         if self._last_words is None:
             self._last_words = last_words
             if self.ranks_alive:
-                if self.phase is not Phase.STOPPING:
+                if self.phase is not MemberPhase.STOPPING:
                     self._effects.append(
                         CycleStopping(
                             self.cycle, last_words.text, how=how, silent_s=silent_s, for_good=True
@@ -720,33 +721,33 @@ class Member:
                 self._effects.append(StopRanks(self.cycle, how, for_good=True))
         last_words = self._last_words
         if self.ranks_alive:
-            self.phase = Phase.LEAVING
+            self.phase = MemberPhase.LEAVING
             return
         text = "" if last_words.why is LeaveWhy.FINISHED else last_words.text[:MAX_CAUSE]
         self._send(msg.Leave(self.node, last_words.why, text))
-        self.phase = Phase.DONE
+        self.phase = MemberPhase.DONE
         self._effects.append(last_words)
 
     # ------------------------------------------------------------ time
     def _on_time(self, now: float) -> None:
-        if self.phase in (Phase.NEW, Phase.DONE):
+        if self.phase in (MemberPhase.NEW, MemberPhase.DONE):
             return
         if now >= self._patient_until():
-            silent_s = now - self._heard_at
+            silent_s = now - self._leader_at
             if self.ranks_alive:
                 self._fence_ranks(silent_s)
-            elif self._heard_leader:
+            elif self._has_met_leader:
                 self._fence(self._no_message(silent_s), silent_s)
             else:
                 self._fence("no message from any leader of the job came", silent_s)
-        if any(isinstance(effect, Send) for effect in self._effects):
+        if any(isinstance(effect, msg.Message) for effect in self._effects):
             self._beat_at = now + self.pace.beat_s
         elif now >= self._beat_at:
             self._send(msg.Beat(self.node, self._reported))
             self._beat_at = now + self.pace.beat_s
 
     def _send(self, message: msg.Message) -> None:
-        self._effects.append(Send(message))
+        self._effects.append(message)
 
     def _note(self, level: str, text: str) -> None:
         self._effects.append(Note(level, text))

@@ -1,25 +1,21 @@
-"""What the launchers of a job say to each other: messages up to the leader, decisions down from it.
+"""Messages of the launchers of a job: up to the leader; and its decisions, down to all launchers.
 
-Pure: plain values; their JSON form follows from their fields (``base/pure/codec.py``). The
-launchers of a job share a store and nothing else:
+Pure: plain values; their JSON form follows from their fields (``base/pure/codec.py``).
 
     launchers --- messages, in the order of their arrival ---> leader
     launchers <-- decisions 1, 2, 3 ..., one writer ---------- leader
 
 A message may arrive late, twice, out of order, or never if its sender dies; nothing in it depends
-on its neighbours. Decisions are read by every launcher, all of them, in order: whatever two
-launchers know of a cycle, they know the same. Each carries the *term* of the leader that made it,
-0 for now: leadership will be able to move.
+on its neighbours. Every launcher reads all decisions in order: two launchers know the same of a
+cycle. Each decision carries the *term* of its leader, 0 for now: leadership will be able to move.
 
-Words. *Node*: one incarnation of a launcher, ``<host>-<pid>-<random>``; a launcher that comes back
-is another node. *Cycle*: one life of all ranks of the job, counted 0, 1, 2 ... and never twice.
-*Active*: has ranks in this cycle. *Spare*: waits its turn, without ranks.
+*Node*: one incarnation of a launcher, ``<host>-<pid>-<random>``; a launcher that comes back is
+another node.
 """
 
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,22 +24,21 @@ from typing import Annotated, ClassVar
 from holdfast.base.pure.codec import Count, Limit, Name, Raw, Text, Whole, family
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.evidence import RankDigest, Verdict
-from holdfast.job.pure.workload import Workload
+from holdfast.job.pure.workload import OneOrMore, Workload
 
-OneOrMore = Annotated[int, Whole(1)]
 OrMinusOne = Annotated[int, Whole(-1)]
 ExitCode = Annotated[int, Whole(0, 255)]
 SHUTDOWN = "ShutdownWorkload"
 EXCLUDE = "ExcludeThisNode"
-"""What a rank may ask of its job; the names of ``WorkloadAction`` that mean something here."""
+"""Requests of a rank to its job: the names of ``WorkloadAction`` that have an effect here."""
 
 
 class NodeState(enum.Enum):
-    """How the ranks of a node are doing in the cycle; the last two are final for the cycle."""
+    """State of a node's ranks in a cycle; the last two are final for it."""
 
     HEALTHY = "HEALTHY"
     LEAVING = "LEAVING"
-    """Its launcher was told to end; its ranks have the signal and may be saving their work."""
+    """Its launcher is to end; its ranks have the signal and may be saving their work."""
     UNHEALTHY = "UNHEALTHY"
     """Some ranks failed; others still run."""
     FAILED = "FAILED"
@@ -53,14 +48,14 @@ class NodeState(enum.Enum):
 
 
 class LeaveWhy(enum.Enum):
-    """Why a node will not be heard of any more."""
+    """Why a node leaves."""
 
     EXCLUDED = "excluded"
     """One of its ranks asked for it."""
     UNHEALTHY = "unhealthy"
     """Its health checks failed."""
     SIGNALLED = "signalled"
-    """Its launcher was told to end."""
+    """Its launcher was signalled, or asked to end by its program."""
     FINISHED = "finished"
     """The job is over; this is its acknowledgement."""
     STUCK = "stuck"
@@ -69,7 +64,7 @@ class LeaveWhy(enum.Enum):
     """It lost the leader, or was refused, and ended its ranks by itself."""
 
 
-class Outcome(enum.Enum):
+class JobOutcome(enum.Enum):
     """How a job ended."""
 
     SUCCEEDED = "succeeded"
@@ -78,14 +73,14 @@ class Outcome(enum.Enum):
 
 
 class StopWhy(enum.Enum):
-    """What a cycle is stopped for."""
+    """Why a cycle is stopped."""
 
     FAILURE = "failure"
     """Ranks failed, or too few nodes are left."""
     LOST = "lost"
     """A node left, was lost, or ended its ranks because it was cut off."""
     LEADER_SLEPT = "leader slept"
-    """A node ended its ranks because it heard nothing of the leader, which did nothing."""
+    """A node ended its ranks because the leader slept, and sent nothing."""
     GROWTH = "growth"
     """The job goes on with more nodes."""
 
@@ -93,7 +88,7 @@ class StopWhy(enum.Enum):
 # ---------------------------------------------------------------- messages up
 @dataclass(frozen=True)
 class Descriptor:
-    """What others need to know of a launcher.
+    """A launcher, as the others know it.
 
     Attributes:
         addr: Where ranks of other nodes reach it.
@@ -102,7 +97,7 @@ class Descriptor:
         infra_is_place: The number is meant as group rank; False: it only orders nodes.
         domain: Nodes of one domain (NVLink, rack) belong together; None: it does not matter.
         port: Free on that host for the next cycle's MASTER_PORT; 0: not said.
-        workload: What it was started to run; None: not said (an older version).
+        workload: The command that it was started for; None: not said (an older version).
     """
 
     addr: str
@@ -117,17 +112,17 @@ class Descriptor:
 
 
 class FailureReport(Value):
-    """What a cycle failed of on one node, or as far as the whole job knows.
+    """The failure that ended a cycle on one node, or as far as the whole job knows.
 
     Attributes:
         cause: For people; no code reads it.
         rank: The global rank that failed first; -1: it was not a rank.
-        exit_code: Its, as of the process; None: it has not ended.
-        kind: Of what failure, as far as that is known.
+        exit_code: Of its process; None: it has not ended.
+        kind: See :class:`.Attribution`; empty: not known.
         others: The set of ranks that hung, or had ended, with it.
-        names_a_peer: It failed of an error that says that another rank is gone.
+        names_a_peer: Its error says that another rank is gone.
         signature: See :attr:`.Attribution.signature`.
-        incident: The one whose verdict says what it failed of; 0: none does.
+        incident: Number of the one that explains it; 0: none does.
     """
 
     SPARSE = True
@@ -148,10 +143,10 @@ class FailureReport(Value):
 
 
 class Join(Value):
-    """My ranks, if I had any, are gone, and I am ready for the next cycle.
+    """The node has no ranks any more, and is ready for the next cycle.
 
-    ``have_cycle``: the last one I took part in, -1 for none: tells a late copy from news.
-    ``failure``: of that cycle here, now that all ranks of this node have ended; None: none failed.
+    ``have_cycle``: the last one it took part in, -1 for none: tells a late copy from news.
+    ``failure``: of that cycle here, now that all ranks of the node have ended; None: none failed.
     """
 
     node: Name
@@ -160,10 +155,10 @@ class Join(Value):
     failure: FailureReport | None = None
 
 
-class Control(Value):
-    """A rank of mine wants this from the whole job; sent when its node has left the cycle.
+class ControlAsked(Value):
+    """A rank requests this of the whole job; sent when its node has left the cycle.
 
-    ``rank`` -1: the launcher itself wants it.
+    ``rank`` -1: the launcher itself does.
     """
 
     node: Name
@@ -172,12 +167,12 @@ class Control(Value):
     text: Text = ""
 
 
-class State(Value):
-    """The ranks of my node are doing worse than before in this cycle, or have all succeeded.
+class StateChanged(Value):
+    """The ranks of the node are worse than before in this cycle, or have all succeeded.
 
-    ``failure``: the first one. ``may_restart`` False: a rank asked for no restart. ``asks``: what a
-    rank wants in the place of a restart, if one does. ``unheard_s``: its launcher has ended its
-    ranks, for it had heard nothing of the leader for so long; 0: that is not the cause.
+    ``failure``: the first one. ``may_restart`` False: a rank asked for no restart. ``asks``: the
+    request of a rank in the place of a restart. ``unheard_s``: its launcher has ended its ranks
+    because the leader was silent for so long; 0: that is not the cause.
     """
 
     node: Name
@@ -185,12 +180,12 @@ class State(Value):
     state: NodeState
     failure: FailureReport = FailureReport()
     may_restart: bool = True
-    asks: Control | None = None
+    asks: ControlAsked | None = None
     unheard_s: Limit = 0.0
 
 
 class Leave(Value):
-    """My ranks are gone (or stuck), and this node will not be heard of any more."""
+    """The last message of a node: its ranks are gone, or stuck."""
 
     node: Name
     why: LeaveWhy
@@ -198,9 +193,9 @@ class Leave(Value):
 
 
 class Beat(Value):
-    """I am alive. Sent only when nothing else was for a while.
+    """The node is alive. Sent only when nothing else was for a while.
 
-    ``reported``: the last cycle in which a rank of mine has reported to its monitor; -1: none.
+    ``reported``: the last cycle in which a rank of it has reported to its monitor; -1: none.
     """
 
     node: Name
@@ -208,11 +203,11 @@ class Beat(Value):
 
 
 class Suspect(Value):
-    """A rank of mine is overdue: every rank should be looked at before one is signalled.
+    """A rank is overdue: evidence of every rank should be taken before one is signalled.
 
-    ``rank``: global. ``after``: the last incident that I have heard of, 0 for none: tells a rank
+    ``rank``: global. ``after``: the last incident that the node knows of, 0 for none: tells a rank
     that belongs to a later one, which is open or judged, from news. ``clock``: that ran out; "":
-    one whose timeout somebody chose.
+    one with a timeout that the user chose.
     """
 
     node: Name
@@ -223,7 +218,7 @@ class Suspect(Value):
 
 
 class Digests(Value):
-    """What my ranks show at an incident; the answer to :class:`Look`, once."""
+    """Evidence of a node's ranks at an incident; the answer to :class:`OpenIncident`, once."""
 
     node: Name
     cycle: Count
@@ -231,22 +226,22 @@ class Digests(Value):
     digests: tuple[RankDigest, ...] = ()
 
 
-class Wake(Value):
-    """To the leader's own thread that takes messages: look whether it is to end."""
+class WakeMailbox(Value):
+    """To the leader's own thread that takes messages: check whether it is to end."""
 
 
-Message = Join | State | Leave | Control | Beat | Suspect | Digests
+Message = Join | StateChanged | Leave | ControlAsked | Beat | Suspect | Digests
 
 MESSAGES: Mapping[str, type[Message]] = family(Message)
-MAILBOX: Mapping[str, type[Message | Wake]] = family(Message | Wake)
+MAILBOX: Mapping[str, type[Message | WakeMailbox]] = family(Message | WakeMailbox)
 
 
 # ---------------------------------------------------------------- decisions down
 @dataclass(frozen=True)
-class Place:
-    """Where one node stands in a cycle: its ranks are ``rank_offset`` ... ``+ nproc - 1``."""
+class CyclePlace:
+    """Place of one node in a cycle: its ranks are ``rank_offset`` ... ``+ nproc - 1``."""
 
-    AS_LIST: ClassVar[bool] = True  # with 10,000 nodes everyone reads all of them
+    AS_LIST: ClassVar[bool] = True  # with 10,000 nodes every launcher reads all of them
     node: Name
     group_rank: Count
     nproc: Count
@@ -260,14 +255,13 @@ class Round:
 
     Nodes in neither list joined too late and stay in the queue. ``places`` are in the order of
     their group ranks; group rank 0 is the master. ``restarts_used``: of the budget, so far.
-    ``ended_by``: the first of all reported, if the cycle before has failed. ``workload``: of
-    the job, which is the leader's; None: not said. ``is_last``: no
-    other can follow unless each of its nodes has said that its ranks are gone, so none has to end
-    them because it hears nothing of the leader.
+    ``ended_by``: the first of all reported, if the cycle before has failed. ``workload``: the
+    leader's; None: not said. ``is_last``: no other can follow unless each of its nodes has reported
+    that its ranks are gone, so none has to end them because the leader is silent.
     """
 
     cycle: Count
-    places: tuple[Place, ...]
+    places: tuple[CyclePlace, ...]
     spares: tuple[Name, ...] = ()
     world_size: OneOrMore = 1
     master_addr: str = ""
@@ -279,21 +273,21 @@ class Round:
     is_last: bool = False
 
     @cached_property
-    def _by_node(self) -> dict[str, Place]:
+    def _by_node(self) -> dict[str, CyclePlace]:
         return {place.node: place for place in self.places}
 
-    def place_of(self, node: str) -> Place | None:
-        """Where ``node`` stands in this cycle; None: it has no ranks in it."""
+    def place_of(self, node: str) -> CyclePlace | None:
+        """Place of ``node`` in this cycle; None: it has no ranks in it."""
         return self._by_node.get(node)
 
 
-class Stop(Value):
-    """Leave this cycle: stop your ranks, then join again.
+class StopCycle(Value):
+    """All nodes leave this cycle: they stop their ranks, then join again.
 
-    What follows, a Round or the End, is decided when all have done so. ``cause``, ``no_restart``:
-    for people. ``node``: where the cause is, if one. ``over``: the :class:`.Ending` for which there
-    will be no other cycle; empty: it seems that there will. ``silent_s``: for how long that node
-    had said nothing when it was given up. ``why``, ``failure``: what the cause is.
+    A Round or the End follows when all have done so. ``cause``, ``no_restart``: for people;
+    ``why`` and ``failure`` are the facts. ``node``: the one with the cause, if any. ``over``: the
+    :class:`.Ending` for which there will be no other cycle; empty: it seems that there will.
+    ``silent_s``: how long that node had sent nothing when it was given up.
     """
 
     cycle: Count
@@ -309,15 +303,15 @@ class Stop(Value):
 
 
 class End(Value):
-    """The job is over for all: stop what still runs, acknowledge, leave.
+    """The job is over: all nodes stop their ranks, acknowledge, leave.
 
-    ``exit_code`` None: every launcher says 1 if its own ranks failed, else 0. ``why``: there is no
-    other cycle after one that failed of ``cause``; empty where the cause says it all.
+    ``exit_code`` None: that of a launcher is 1 if its own ranks failed, else 0. ``why``: there is
+    no other cycle after one that failed of ``cause``; empty where the cause says it all.
     ``workload``: of the job, for a launcher that the leader has not compared. ``over``: as of
-    :class:`Stop`. ``stopped``: the cycle whose Stop had the same cause; -1: none had.
+    :class:`StopCycle`. ``stopped``: the cycle that was stopped for the same cause; -1: none.
     """
 
-    outcome: Outcome
+    outcome: JobOutcome
     exit_code: ExitCode | None
     cause: Text
     why: Text = ""
@@ -327,7 +321,7 @@ class End(Value):
     stopped: OrMinusOne = -1
 
 
-class Look(Value):
+class OpenIncident(Value):
     """A rank of ``node`` is overdue: take evidence of your ranks of this cycle, send Digests.
 
     ``incident``: counted from 1, over the whole job. ``rank``: global.
@@ -341,9 +335,9 @@ class Look(Value):
 
 
 class Judged(Value):
-    """All evidence of an incident is there that will come, and this is what follows from it.
+    """The verdict on an incident, from all evidence that came in time.
 
-    ``without``: nodes whose evidence is missing, and why; empty: none is.
+    ``without``: nodes that sent none, and why; empty: all did.
     """
 
     incident: OneOrMore
@@ -353,8 +347,8 @@ class Judged(Value):
     term: Count = 0
 
 
-class Refused(Value):
-    """This one node can't take part; nobody else is concerned.
+class NodeRefused(Value):
+    """This one node can't take part.
 
     ``may_return``: it can, as another node, when its ranks are gone: it was only silent.
     """
@@ -368,8 +362,8 @@ class Refused(Value):
 class LeaderBeat(Value):
     """The leader is alive. Published only when nothing else was for a while.
 
-    ``waits``: who is here, and for what they wait, for people who have to; empty: nothing to say.
-    ``news``: tells another such text from the one before.
+    ``waits``: the nodes that are here, and why they wait, for people; empty: they do not.
+    ``news``: its number, as of :class:`.News`.
     ``reported``: the last cycle in which a rank of any node has reported to its monitor.
     """
 
@@ -379,96 +373,25 @@ class LeaderBeat(Value):
     news: Count = 0
 
 
-Decision = Round | Stop | End | Refused | LeaderBeat | Look | Judged
+Decision = Round | StopCycle | End | NodeRefused | LeaderBeat | OpenIncident | Judged
 
 DECISIONS: Mapping[str, type[Decision]] = family(Decision)
 
 
 # ---------------------------------------------------------------- before both
-class Hello(Value):
+class OpenSession(Value):
     """A launcher asks the leader for its session; ``nonce`` was never used before."""
 
     nonce: Name
     who: Text = ""
 
 
-class Welcome(Value):
+class SessionOpened(Value):
     """The session, and the number of the last decision in it."""
 
     session: Name
     decided: Count
 
 
-HELLO: Mapping[str, type[Hello]] = family(Hello)
-WELCOME: Mapping[str, type[Welcome]] = family(Welcome)
-
-
-# ---------------------------------------------------------------- time
-@dataclass(frozen=True)
-class Pace:
-    """How long silence may last, in seconds. All launchers of a job use the same.
-
-    A node that is cut off must have ended its ranks before the others go on without it. Both clocks
-    start at the last beat that came through, so the node gives up first: ``fence_s`` plus the time
-    SIGKILL takes stays below ``silence_s`` less one ``beat_s`` and the delay of a message.
-
-    Whoever was held up itself (suspended, stopped) has not been listening, and gives that time to
-    the others: the leader up to ``silence_s``, for it may always wait longer; a node up to
-    ``ask_s``, in which it asks the leader, for the others may have gone on without it. Late by less
-    than a beat is no sleep.
-
-    Attributes:
-        silence_s: A node not heard of for this long is gone. Longer than any pause of a healthy
-            launcher; the price of a machine that loses power is this long.
-        beat_s: Say something at least this often; several beats fit in a silence.
-        fence_s: A launcher that hears nothing of the leader for this long ends its ranks.
-        join_timeout_s: How long a cycle may take to form before the job is given up.
-    """
-
-    silence_s: float = 15.0
-    beat_s: float = 3.0
-    fence_s: float = 10.0
-    join_timeout_s: float = 900.0
-
-    def __post_init__(self) -> None:
-        if math.isinf(self.beat_s):
-            return  # of a job that has one launcher, and can have no other
-        if not 0 < self.beat_s < self.fence_s <= self.silence_s - self.beat_s:
-            raise ValueError(
-                f"beat_s ({self.beat_s:g}) < fence_s ({self.fence_s:g}) <= silence_s - beat_s "
-                f"({self.silence_s - self.beat_s:g}) must hold: a node that is cut off ends its "
-                "ranks before the others go on without it"
-            )
-        if self.join_timeout_s <= 0:
-            raise ValueError(f"join_timeout_s must be positive, is {self.join_timeout_s:g}")
-
-    @property
-    def ask_s(self) -> float:
-        """How long a node that slept may wait, once, for a word of the leader, its ranks alive.
-
-        A leader that is there speaks within one ``beat_s``.
-        """
-        return min(self.fence_s, 1.5 * self.beat_s)
-
-    @property
-    def return_s(self) -> float:
-        """How long a launcher without ranks waits, beyond ``fence_s``, for a leader to return.
-
-        And the leader for a node that nobody else needs to wait for. It may be asleep.
-        """
-        return 8 * self.silence_s
-
-    @property
-    def lease_s(self) -> float:
-        """How much later than the launcher its monitors end ranks, if the launcher cannot."""
-        return (self.silence_s - self.beat_s - self.fence_s) / 4
-
-    @classmethod
-    def of(cls, silence_s: float, join_timeout_s: float = 900.0) -> Pace:
-        """The pace for a silence limit: five beats in it, fenced after two thirds of it."""
-        return cls(silence_s, silence_s / 5, silence_s * 2 / 3, join_timeout_s)
-
-    @classmethod
-    def of_one(cls) -> Pace:
-        """Of a job that has one launcher, and can have no other: nobody is waited for."""
-        return cls(math.inf, math.inf, math.inf, math.inf)
+HELLO: Mapping[str, type[OpenSession]] = family(OpenSession)
+WELCOME: Mapping[str, type[SessionOpened]] = family(SessionOpened)

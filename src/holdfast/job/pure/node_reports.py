@@ -1,12 +1,8 @@
-"""What a node reports to the member of its job: how its ranks ended, and what they show. Pure."""
+"""Reports of a node to the member of its job: the end of its ranks. Pure."""
 
 from __future__ import annotations
 
 from holdfast.base.pure.value import Value
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from holdfast.evidence.pure.evidence import RankDigest
 
 
 class Unhealthy(Value):
@@ -35,20 +31,3 @@ class RanksStuck(Value):
 
     cycle: int
     text: str
-
-
-class RankOverdue(Value):
-    """For the member: a rank of this cycle is overdue. ``after``, ``clock``: see Suspect."""
-
-    cycle: int
-    rank: int
-    after: int
-    clock: str = ""
-
-
-class RanksLooked(Value):
-    """For the member: what the ranks of this node show at an incident of the job."""
-
-    cycle: int
-    incident: int
-    digests: tuple[RankDigest, ...]

@@ -1,6 +1,6 @@
-"""Whether a job that failed is started again, and when: budget, back-off, progress, requests.
+"""Decide whether a job that failed is started again, and when.
 
-Pure. B-1: restarts never exceed the budget. Its leader asks, once for each cycle that failed.
+Pure. B-1: restarts never exceed the budget. The leader asks once for each cycle that failed.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from holdfast.base.pure.wording import count
 from holdfast.job.pure.exit_codes import Ending, why_over
 from holdfast.job.pure.membership import SHUTDOWN, FailureReport
 from holdfast.job.pure.rules import RestartPolicy, Rules
-
-READ_LIMIT_S = 5.0
-"""How long reading the iteration of a checkpoint may hold up a restart."""
+from holdfast.job.pure.timing import READ_LIMIT_S
 
 
 @dataclass
-class Progress:
-    """Whether failed cycles advance the job's checkpoint; those that nothing is known of may have.
+class RestartProgress:
+    """Whether failed cycles advance the job's checkpoint; a cycle that is not known may have.
 
     Attributes:
         least_iterations: A cycle that adds fewer is idle.
@@ -35,12 +33,12 @@ class Progress:
     idle_cycles: int = 0
 
     def cycle_started(self) -> None:
-        """What the last failed cycle had reached is where this one begins."""
+        """It begins at the iteration that the last failed cycle had reached."""
         if self.reached is not None:
             self.at_start, self.reached = self.reached, None
 
     def why_futile(self) -> str | None:
-        """Count the cycle that failed; why another would be no use, None if it may be of some."""
+        """Count the cycle that failed; why another would be futile, None: it may not be."""
         if self.reached is not None:
             is_idle = self.reached - (self.at_start or 0) < self.least_iterations
             self.idle_cycles = self.idle_cycles + 1 if is_idle else 0
@@ -62,12 +60,7 @@ class SameFailures:
     _in_row: int = 0
 
     def why_futile(self, signature: str, *, has_progressed: bool) -> str | None:
-        """Count the cycle that failed; why another would be no use, None if it may be of some.
-
-        Args:
-            signature: Of its first cause; empty: it is like no other.
-            has_progressed: The job got further in it than before.
-        """
+        """The same by its first cause; empty: it is like no other."""
         is_same = bool(signature) and signature == self._signature and not has_progressed
         self._in_row = self._in_row + 1 if is_same else int(bool(signature))
         self._signature = signature
@@ -79,7 +72,7 @@ class SameFailures:
 
 @dataclass
 class Restarts:
-    """What a job may still do about failures, and whether the one that just was ends it.
+    """The restarts of a job.
 
     A restart is spent at once. The decision follows when all survivors are back: by then it is
     known which ranks asked for none, and how far the job's checkpoints are.
@@ -87,8 +80,8 @@ class Restarts:
     Attributes:
         used: Restarts after a failure, since the job began.
         cause: Of the failure that is still to be decided about; None: there is none.
-        may_restart: No rank of the cycle said that a restart would be no use.
-        shut_down: A rank asked for that: why; survivors of the cycle may still say more.
+        may_restart: No rank of the cycle asked for no restart.
+        shut_down: Why a rank asked for that; None: none did.
         ended_by: The first cause of a cycle that is followed by another; None: it did not fail.
         was_said: That one is the ``cause``, which the nodes know by the Stop of their cycle.
     """
@@ -109,16 +102,18 @@ class Restarts:
     """No restart was left for it."""
     _read_by: float | None = field(default=None, init=False)
     _futile: str | None = field(default=None, init=False)
-    """Why another cycle would be no use, as far as is known of the last one."""
+    """Why another cycle would be futile, by the progress of the last one."""
     _same: str | None = field(default=None, init=False)
-    """The same, from what it failed of."""
+    """The same, by its failure."""
     _started_at: float = field(default=0.0, init=False)
     _failures_in_row: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         rules = self.rules
         self._budget = Budget(rules.max_restarts, rules.restarts_period_s)
-        self._progress = Progress(rules.min_progress_iterations, rules.max_no_progress_cycles)
+        self._progress = RestartProgress(
+            rules.min_progress_iterations, rules.max_no_progress_cycles
+        )
         self._failures = SameFailures(rules.max_same_failures)
 
     @property
@@ -146,40 +141,34 @@ class Restarts:
         self._progress.cycle_started()
 
     def reported(self, node: str, failure: FailureReport) -> None:
-        """What a node has failed of; the last word of each counts, in the order of the first."""
+        """The failure of a node; its last report counts, in the order of the first ones."""
         self._reports[node] = failure
 
     def lost(self, node: str, cause: str) -> None:
-        """A node of the cycle is gone; it may have said before what it failed of."""
+        """A node of the cycle is gone; it may have reported a failure before."""
         known = self._reports.get(node)
         if known is None or known.names_a_peer:
             self._reports[node] = FailureReport(cause)
 
     def of_node(self, node: str) -> FailureReport:
-        """What it has reported, as far as it has."""
+        """Its report, as far as there is one."""
         return self._reports.get(node, FailureReport())
 
     def _first_report(self) -> FailureReport | None:
-        """The first of those that do not name a peer: who loses one may be heard before it."""
+        """The first that does not name a peer: a rank that lost one may report before it."""
         return min(self._reports.values(), key=lambda it: it.names_a_peer, default=None)
 
     def failed(self, cause: str, node: str, now: float) -> tuple[float, Ending | None]:
-        """The cycle has, by what this node reported. Spend a restart, if one may be wanted.
+        """The cycle failed, as this node reports. Spend a restart, if one may be wanted.
 
-        Returns:
-            How long to wait before the next cycle, and how the job ends instead; None: it seems
-            that there is another cycle.
+        Returns how long to wait before the next cycle, and how the job ends instead (None: it seems
+        that it does not).
         """
         self.cause, self._decisive = cause, self._reports.get(node)
         wants_one = self.may_restart and self.shut_down is None
         wait_s = self._take(now) if wants_one else None
         self._is_spent = wait_s is None
-        over = why_over(
-            no_use=not self.may_restart,
-            shut_down=self.shut_down is not None,
-            spent=self._is_spent,
-        )
-        return wait_s or 0.0, over
+        return wait_s or 0.0, self._over()
 
     def _take(self, now: float) -> float | None:
         """How long to wait before the restart; None: none is left."""
@@ -225,7 +214,7 @@ class Restarts:
         return over
 
     def why_over(self, *, excluded: bool = False) -> Ending | None:
-        """What becomes of the job after the cycle that failed; counts it, so once for each.
+        """The end of the job after the cycle that failed; counts it, so once for each.
 
         ``excluded``: a rank wants its node to leave, and there is no other.
         """
@@ -235,6 +224,9 @@ class Restarts:
             first.signature if first is not None else "",
             has_progressed=progress.reached is not None and progress.idle_cycles == 0,
         )
+        return self._over(excluded=excluded)
+
+    def _over(self, *, excluded: bool = False) -> Ending | None:
         return why_over(
             no_use=not self.may_restart,
             no_progress=self._futile is not None,

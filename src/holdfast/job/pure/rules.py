@@ -1,7 +1,4 @@
-"""What a job asks of the launcher that leads it.
-
-Pure: plain values.
-"""
+"""The configuration of a job, as its leader needs it. Pure: plain values."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from holdfast.job.pure.workload import Workload
 
 
 class RestartPolicy(enum.Enum):
-    """What makes everybody restart."""
+    """When all ranks are restarted."""
 
     ANY_FAILED = "any-failed"
     """One failed rank anywhere."""
@@ -28,14 +25,14 @@ class RestartPolicy(enum.Enum):
 
 @dataclass(frozen=True)
 class Rules:
-    """What a job asks of its leader. Times in seconds.
+    """The configuration of a job. Times in seconds.
 
     Attributes:
         nodes: How many nodes have ranks, and which ranks.
         max_restarts: How often the job may be started again after a failure, all nodes together.
-        restarts_period_s: The budget is per any such period; None: for the whole life of the job.
+        restarts_period_s: The budget is per any such period; None: for the whole job.
         first_last_call_s: Once MIN have joined for the first time, how long to wait for more.
-            torchrun's 30. At MAX nobody is waited for.
+            torchrun's 30. At MAX it is not waited.
         later_last_call_s: The same after a restart, once all survivors have joined again.
         grow: Under any-failed, a node that joins while there are fewer than MAX stops the cycle so
             that the next has it. Costs no restart of the budget: nothing failed. So that a node
@@ -47,15 +44,15 @@ class Rules:
             the checkpoint by ``min_progress_iterations``; 0: never. Needs :class:`IterationRead`.
         max_same_failures: Give up after so many cycles in a row that ended of the same failure
             without progress; 0: never.
-        no_restart_exit_code: Tells whatever restarts the launcher that it should not.
+        no_restart_exit_code: Of a launcher that a scheduler should not start again.
         linger_s: At the end, how long to wait for acknowledgements: long enough to stop ranks.
-        launchers: How many the scheduler has started; None: MAX, as far as anybody knows. A node
-            that was excluded or is not healthy is one less that can come.
+        launchers: How many the scheduler has started; None: not known, MAX at most. A node that
+            was excluded or is not healthy is one less that can come.
         is_of_one: The job has this launcher, and can have no other.
         reads_iterations: :class:`ReadIteration` will be answered.
         evidence_s: See :class:`.Incidents`; 0: no evidence of other ranks is taken.
-        workload: What the job runs; None: not known, and launchers of any workload may join.
-        stall: What is done about ranks that make no steps, and have no timeouts.
+        workload: The command of the job; None: not known, and launchers of any may join.
+        stall: The user's choice for ranks that make no steps, and have no timeouts.
     """
 
     nodes: NodePolicy

@@ -1,19 +1,18 @@
 """Messages that only launchers of one job can have written. Pure: bytes in, bytes out.
 
-The store where launchers meet lets everybody in who reaches it. So each message carries a code that
-only holders of the job's secret can make, over everything that gives it a meaning::
+Any program that reaches the store of the launchers can write to it. So each message carries a code
+that only holders of the job's secret can make, over everything that gives it a meaning::
 
     holdfast1 <session> <HMAC-SHA256 of job, slot, session, body> <body: JSON>
 
-- *job*: its name (``--rdzv-id``): a message of another job with the same secret is none of ours.
-- *slot*: the key in the store, as ``up/17``: a message that was copied to another place is none.
-- *session*: drawn by the leader, anew in each life of the job: one of an earlier life is none.
-  Every launcher asks for it with a number that was never used before (``welcome/<nonce>``), so
-  nobody can answer with an old one.
+- *job*: its name (``--rdzv-id``): excludes messages of another job with the same secret.
+- *slot*: the key in the store, as ``up/17``: excludes messages that were copied to another place.
+- *session*: drawn by the leader at each start of the job: excludes messages of earlier starts.
+  Every launcher asks for it with a number that was never used before (``welcome/<nonce>``), so that
+  no old answer fits.
 
-Without a secret the code keeps out accidents, but nobody who knows this file.
-
-What this cannot keep anybody from is destroying messages: docs/security.md.
+Without a secret the code keeps out accidents, but no program that knows this file. Nothing keeps a
+program that reaches the store from destroying messages: docs/security.md.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _MAC_LENGTH = hashlib.sha256().digest_size * 2
 
 
 class SealError(ValueError):
-    """A body that is no message of this job; says what it is instead."""
+    """A body that is no message of this job."""
 
 
 class UnsignedError(SealError):
@@ -39,7 +38,7 @@ class UnsignedError(SealError):
 
 
 class UnreadableError(SealError):
-    """It cannot be read as JSON, whoever has signed it."""
+    """It cannot be read as JSON, signed or not."""
 
 
 class Sealer:
@@ -69,8 +68,8 @@ class Sealer:
 
         Raises:
             UnsignedError: It was not, as far as this secret tells.
-            UnreadableError: It was, and makes no sense all the same.
-            SealError: It is something else altogether.
+            UnreadableError: It was, and is no JSON.
+            SealError: It has not the form of a message, or is of another start of the job.
         """
         theirs, mac, body = _parts(data)
         if not hmac.compare_digest(mac, self._mac(slot, theirs, body)):
@@ -88,25 +87,17 @@ class Sealer:
 
 
 def unsigned_body(data: bytes) -> object:
-    """What a message says that may be anybody's: only to tell people what it claims to be.
-
-    Raises:
-        SealError: It is no message at all.
-    """
+    """The claims of a message that any program may have written: only for people."""
     return parse(_parts(data)[2])
 
 
 def parse(body: bytes) -> object:
-    """JSON, whatever it is.
-
-    Raises:
-        UnreadableError: No JSON, nested too deep, numbers too long.
-    """
+    """JSON; UnreadableError: it is none, nested too deep, or has numbers that are too long."""
     try:
         parsed: object = json.loads(body)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is one of the first
-        what = "nested too deep" if isinstance(error, RecursionError) else str(error)
-        raise UnreadableError(f"it cannot be read as JSON ({what[:100]})") from None
+        reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
+        raise UnreadableError(f"it cannot be read as JSON ({reason[:100]})") from None
     return parsed
 
 

@@ -1,12 +1,9 @@
-"""Decide whether two launchers that meet were started for one job, from what each is to run.
+"""Decide whether two launchers that meet were started for one job, from their commands.
 
-Pure: plain values, and digests of text.
+Pure. Endpoint and name bring launchers together, and torchrun's default name of every job is
+``none``. So each launcher sends the leader its :class:`Workload`, to compare with its own::
 
-The endpoint and the job's name bring launchers together, and torchrun's default name of every job
-is ``none``. So each launcher sends the leader its :class:`Workload`, and the leader compares it
-with its own::
-
-    equal, or not told (an older version)                   one job
+    equal, or not sent (an older version)                   one job
     the user or the scheduler says that it is one job        one job; differences are reported
     another script, module or function                       another job: refused
     no name, and two Slurm jobs                              another job: refused
@@ -25,23 +22,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from holdfast.base.pure.codec import Count, Name, Raw, Whole
+from holdfast.base.pure.codec import Count, Limit, Name, Raw, Text, Whole
+from holdfast.base.pure.value import Value
 from holdfast.base.pure.wording import count
 
 UNNAMED = ("", "none")
-"""Names of jobs that nobody has named; the second is torchrun's default."""
+"""Names of jobs without a name; the second is torchrun's default."""
 MIXED = "mixed_workloads"
 """The key of ``--rdzv-conf`` that says: nodes of this job run different programs."""
 
 _ARGUMENT_DIGITS = 4
 _ARGUMENTS_MOST = 1000
 _CONTENTS_SHOWN = 8
-_OneOrMore = Annotated[int, Whole(1)]
+OneOrMore = Annotated[int, Whole(1)]
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What a launcher was started to run.
+    """The command that a launcher was started for.
 
     Attributes:
         kind: ``script``, ``module``, ``program`` or ``function``.
@@ -63,8 +61,8 @@ class Workload:
     contents: Raw = ""
     path: Raw = ""
     arguments: Raw = ""
-    min_nodes: _OneOrMore = 1
-    max_nodes: _OneOrMore = 1
+    min_nodes: OneOrMore = 1
+    max_nodes: OneOrMore = 1
     max_restarts: Count = 0
     is_named: bool = False
     is_mixed: bool = False
@@ -88,9 +86,8 @@ class Workload:
         return str(high) if low == high else f"{low}:{high}"
 
 
-@dataclass(frozen=True)
-class Difference:
-    """What a launcher's workload has that the job's has not, in words.
+class Difference(Value):
+    """How a launcher's workload differs from the job's, in words.
 
     ``is_another_job``: it must not take part.
     """
@@ -114,12 +111,7 @@ def text_digest(text: str) -> str:
 
 
 def difference(job: Workload | None, its: Workload | None) -> Difference | None:
-    """What sets a launcher's workload apart from the job's; None: it is the same, or not known.
-
-    Args:
-        job: Of the launcher that leads.
-        its: Of the launcher that wants to join.
-    """
+    """How the workload of a launcher differs from the job's; None: it does not, or is not known."""
     if job is None or its is None or job == its:
         return None
     is_one_step = bool(job.slurm_step) and (
@@ -157,9 +149,9 @@ def _differences(job: Workload, its: Workload) -> list[str]:
     if (job.kind, job.name) != (its.kind, its.name) and _is_another_program(job, its):
         parts.append(f"it runs {its.kind} {its.name}, the leader {job.kind} {job.name}")
     elif job.contents != its.contents:
-        told = [one.contents[:_CONTENTS_SHOWN] or "not known" for one in (its, job)]
+        sums = [one.contents[:_CONTENTS_SHOWN] or "not known" for one in (its, job)]
         parts.append(
-            f"the contents of {its.name} differ (sha256 {told[0]}, the leader's {told[1]})"
+            f"the contents of {its.name} differ (sha256 {sums[0]}, the leader's {sums[1]})"
         )
     elif job.kind == "program" and job.name != its.name:
         parts.append(f"it runs {its.name}, the leader {job.name}")
@@ -185,3 +177,34 @@ def _different_arguments(job: Workload, its: Workload) -> str:
     ]
     more = f", and {len(differ) - 1} more" if len(differ) > 1 else ""
     return f"argument {differ[0]} of {job.n_arguments} of the script is not the leader's{more}"
+
+
+class EndedJob(Value):
+    """A job that has succeeded, as the launcher that hosted its store has left it on this host.
+
+    A launcher of the same job that *had begun before that instant* was started for the job that is
+    over: if it hosted the store anew, it would run the whole script again. One that begins later
+    may be a new run of the same command: it runs. After a failure there is no record: another
+    attempt is wanted then.
+
+    Attributes:
+        clock: Names the clock of ``ended_at``: boot and time namespace.
+        ended_at: When its leader decided so, in seconds since the host was started.
+        workload: Its command.
+        cause: See :class:`.End`.
+    """
+
+    clock: Name
+    ended_at: Limit
+    workload: Workload
+    cause: Text = ""
+
+    def includes(self, workload: Workload) -> bool:
+        """Whether a launcher of this workload may have been one of its own."""
+        found = difference(self.workload, workload)
+        is_another = found is not None and found.is_another_job
+        return not is_another and self.workload.slurm_job == workload.slurm_job
+
+    def ended_after(self, began_at: float, clock: str) -> bool:
+        """Whether a launcher had begun before the end; False where that cannot be known."""
+        return self.clock == clock and began_at < self.ended_at

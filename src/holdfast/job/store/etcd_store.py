@@ -27,7 +27,7 @@ from holdfast.base.torch_private import Store, coded_by_itself
 
 _PLAIN = re.compile(r"\w[-.\w]*", re.ASCII)
 _SLICE = dt.timedelta(seconds=1)
-"""Of a wait whose caller names no time; ours do."""
+"""Of a wait whose caller names no time; those of this package do."""
 
 
 @coded_by_itself
@@ -35,11 +35,7 @@ class JobsEtcdStore(EtcdStore):  # type: ignore[misc,unused-ignore]
     """A connection of its own to the keys of one job."""
 
     def get(self, key: str) -> bytes:
-        """The value that is there; does not wait.
-
-        Raises:
-            LookupError: There is none.
-        """
+        """The value that is there, or LookupError; does not wait."""
         try:
             found: bytes = self.decode(self.client.read(self._path(key)).value)
         except etcd.EtcdKeyNotFound as error:
@@ -51,11 +47,7 @@ class JobsEtcdStore(EtcdStore):  # type: ignore[misc,unused-ignore]
         return all(self._missing_since(self._path(key)) is None for key in keys)
 
     def wait(self, keys: list[str], timeout: dt.timedelta | None = None) -> None:
-        """Wait until all of them are there.
-
-        Raises:
-            LookupError: They were not within the time.
-        """
+        """Wait until all of them are there; LookupError: they were not within the time."""
         until = clock.monotonic() + (timeout or _SLICE).total_seconds()
         for key in keys:
             path = self._path(key)
@@ -78,7 +70,7 @@ class JobsEtcdStore(EtcdStore):  # type: ignore[misc,unused-ignore]
         """
         import urllib3.exceptions  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415
 
-        # ValueError: python-etcd, where a cluster names its members in another way than we do.
+        # ValueError: python-etcd, where a cluster names its members in another way than the user.
         known = (etcd.EtcdException, urllib3.exceptions.HTTPError, OSError, ValueError)
         return isinstance(error, known) and not isinstance(error, LookupError)
 
@@ -106,7 +98,7 @@ def connect(params: RendezvousParameters) -> Store:
     """A connection of its own; the keys are below a folder of the job's own.
 
     Raises:
-        ConnectionError: There is no etcd, or none of use; says what to do.
+        ConnectionError: There is no etcd, or none that can be used.
     """
     try:
         _, made = create_backend(params)

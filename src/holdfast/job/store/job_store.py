@@ -9,22 +9,11 @@
                                store
     holdfast/hosted_for        name of the job whose launcher hosts the store
 
-Values are bytes here: who may have written them is :mod:`holdfast.job.pure.sealed`'s business.
+Values are bytes here; :mod:`holdfast.job.pure.sealed` authenticates them.
 
 A constant number of operations for each message and decision, and no polling: the leader blocks on
-the next number, every launcher on the next decision. (While strangers write into those slots, they
-are looked at again and again; so are numbers without a message, for a while.
-:mod:`holdfast.job.pure.mailbox` decides when.) A ``TCPStore`` client does one thing at a time (a
-thread that waits blocks all others that use it), so each concern has a connection of its own:
-:class:`JobStore` is one of them. Short timeouts are avoided; a wait that timed out can stall a
-connection for seconds.
-
-Such a wait knows no interruption, and an interpreter that ends while a thread is in one aborts. So
-a :class:`JobStore` keeps a handle of its own on the connection's socket, and hangs up with it.
-Stores of other backends have no such socket; waits there are cut into slices of a second.
-
-Such a store may be a service that outlives its own restarts (etcd): one that says so (``is_away``)
-is tried again for a while, so that a moment without it ends no job.
+the next number, every launcher on the next decision. Only slots whose value a launcher has not
+written, and numbers without a message, are looked at again (:mod:`holdfast.job.pure.mailbox`).
 
 Importing this module imports torch.
 """
@@ -37,19 +26,19 @@ import os
 import socket
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from torch.distributed import DistStoreError
 
 from holdfast.base import clock
 from holdfast.base.pure.never import assert_never
+from holdfast.base.pure.value import Value
 from holdfast.base.torch_private import PrefixStore, Store, TCPStore, client_descriptor
 from holdfast.job.pure.mailbox import (
+    Abandoned,
     Answer,
     AskCount,
-    Look,
-    Lost,
+    Check,
     MailboxReader,
     Pause,
     Read,
@@ -57,6 +46,7 @@ from holdfast.job.pure.mailbox import (
     WaitFor,
     look_again_pauses,
 )
+from holdfast.job.pure.timing import SLICE_S, TRY_AGAIN_S, WAIT_S
 
 Connect = Callable[[], Store]
 """Makes a connection of its own to the job's store."""
@@ -65,26 +55,20 @@ Seal = Callable[[str], bytes]
 """Makes the value for a slot, as ``up/17``; ASCII."""
 
 _T = TypeVar("_T")
-_WAIT_S = 3600.0
-_SLICE_S = 1.0
-"""How long a wait that cannot be interrupted may be."""
 _KEPT = 512
 _HOSTED_FOR = "holdfast/hosted_for"
-_TRY_AGAIN_S = 0.2
-"""How often a store that is away is tried: it cannot tell us when it is back."""
 
 
-@dataclass(frozen=True)
-class Patience:
-    """With a store that is away and may come back.
+class StorePatience(Value):
+    """With a service that may outlive its own restarts (etcd): a store that has ``is_away``.
 
     Attributes:
         for_s: Try again for so long, in seconds.
-        tell: Called when it begins to be away, with the reason, in the thread that noticed.
+        report: Called when it begins to be away, with the reason, in the thread that noticed.
     """
 
     for_s: float = 0.0
-    tell: Callable[[str], object] = lambda _: None
+    report: Callable[[str], object] = lambda _: None
 
 
 class StoreLostError(ConnectionError):
@@ -92,23 +76,25 @@ class StoreLostError(ConnectionError):
 
 
 class JobStore:
-    """One connection. Use it in one thread; every method but :meth:`hang_up` may wait."""
+    """One connection. Use it in one thread; every method but :meth:`hang_up` may wait.
 
-    def __init__(self, connect: Connect, prefix: str, patience: Patience | None = None) -> None:
-        """Connect.
+    Each concern has one of its own, as a ``TCPStore`` client does one thing at a time: a thread
+    that waits blocks all others that use it. All methods raise :class:`StoreLostError` when the
+    store is gone, or there is none.
+    """
 
-        Raises:
-            StoreLostError: There is no store.
-        """
+    def __init__(
+        self, connect: Connect, prefix: str, patience: StorePatience | None = None
+    ) -> None:
         self._prefix = prefix
         self._store = _guarded(connect)
-        self._patience = patience or Patience()
+        self._patience = patience or StorePatience()
         self._is_away: Callable[[Exception], bool] = getattr(self._store, "is_away", _never)
         self._line = _line_of(self._store)
         self._ended = threading.Event()
 
     def hang_up(self) -> None:
-        """End the connection: who waits at it, and who uses it later, gets StoreLostError.
+        """End the connection: a thread that waits at it, or uses it later, gets StoreLostError.
 
         Any thread; more than once does no harm.
         """
@@ -119,78 +105,50 @@ class JobStore:
             self._line.close()
 
     def is_first(self) -> bool:
-        """Whether this is the first call of this method in the whole job: true for one launcher.
-
-        Raises:
-            StoreLostError: The store is gone.
-        """
-        # Not tried again: an attempt that failed may have counted, and nobody would lead.
+        """Whether this is the first call of this method in the whole job: true for one launcher."""
+        # Not tried again: an attempt that failed may have counted, and no launcher would lead.
         return _guarded(lambda: self._store.add(f"{self._prefix}/leaders", 1)) == 1
 
     def hosted_for(self) -> str | None:
-        """``ascii`` of the name of the job whose launcher hosts the store; None: not said.
+        """``ascii`` of the name of the job whose launcher hosts the store; None: not known.
 
-        Any stranger may have written it.
-
-        Raises:
-            StoreLostError: The store is gone.
+        Not authenticated.
         """
         if not _guarded(lambda: self._store.check([_HOSTED_FOR])):
             return None
         return _guarded(lambda: self._store.get(_HOSTED_FOR)).decode(errors="replace")
 
     def post(self, seal: Seal) -> int:
-        """Put a message into the mailbox; returns its number.
-
-        Raises:
-            StoreLostError: The store is gone.
-        """
+        """Put a message into the mailbox; returns its number."""
         number = self._patiently(lambda: self._store.add(f"{self._prefix}/up/count", 1))
         self.put(f"up/{number}", seal)
         return number
 
     def given_out(self) -> int:
-        """How many numbers of the mailbox were given out, by launchers and by strangers.
-
-        Raises:
-            StoreLostError: The store is gone.
-        """
+        """How many numbers of the mailbox were given out, by launchers and by strangers."""
         return self._patiently(lambda: self._store.add(f"{self._prefix}/up/count", 0))
 
     def publish(self, number: int, seal: Seal) -> None:
-        """Append decision ``number`` (1, 2 ...) to the log. The leader alone does this.
-
-        Raises:
-            StoreLostError: The store is gone.
-        """
+        """Append decision ``number`` (1, 2 ...) to the log. The leader alone does this."""
         self.put(f"down/{number}", seal)
         self._patiently(lambda: self._store.add(f"{self._prefix}/down/count", 1))
         if number > _KEPT:
             self.delete(f"down/{number - _KEPT}")
 
     def published(self) -> int:
-        """How many decisions there are, as far as anybody may write that.
-
-        Raises:
-            StoreLostError: The store is gone.
-        """
+        """How many decisions there are; not authenticated."""
         return self._patiently(lambda: self._store.add(f"{self._prefix}/down/count", 0))
 
     def follow(self, number: int, accept: Callable[[str, bytes], _T | None]) -> _T:
-        """Wait for decision ``number`` and return it.
+        """Wait for decision ``number`` (1, 2 ...) and return it.
 
-        Args:
-            number: 1, 2 ...
-            accept: Takes slot and value, returns the message; None: no launcher of the job wrote
-                it, and the decision is still to come.
-
-        Raises:
-            StoreLostError: The store is gone.
+        ``accept`` takes slot and value, and returns the message; None: no launcher of the job wrote
+        it, and the decision is still to come.
         """
         slot = f"down/{number}"
         pauses = look_again_pauses()
         while True:
-            if not self.wait_for(slot, _WAIT_S):
+            if not self.wait_for(slot, WAIT_S):
                 continue
             found = accept(slot, self.get(slot))
             if found is not None:
@@ -199,57 +157,33 @@ class JobStore:
 
     # ------------------------------------------------------------ slots
     def put(self, slot: str, seal: Seal) -> None:
-        """Set a value, whatever was there.
-
-        Raises:
-            StoreLostError: The store is gone.
-        """
+        """Set a value, whatever was there."""
         self._patiently(lambda: self._store.set(f"{self._prefix}/{slot}", seal(slot).decode()))
 
     def has(self, slot: str) -> bool:
-        """Whether there is a value now.
-
-        Raises:
-            StoreLostError: The store is gone.
-        """
+        """Whether there is a value now."""
         return self._patiently(lambda: self._store.check([f"{self._prefix}/{slot}"]))
 
     def get(self, slot: str) -> bytes:
-        """The value that is there.
-
-        Raises:
-            StoreLostError: The store is gone.
-        """
+        """The value that is there."""
         return self._patiently(lambda: self._store.get(f"{self._prefix}/{slot}"))
 
     def delete(self, slot: str) -> None:
-        """Only to save room: a store of another backend that cannot delete is good enough.
-
-        Raises:
-            StoreLostError: The store is gone.
-        """
+        """Only to save room: a store of another backend that cannot delete is good enough."""
         with contextlib.nullcontext() if self._line else contextlib.suppress(StoreLostError):
             self._patiently(lambda: self._store.delete_key(f"{self._prefix}/{slot}"))
 
     def wait_for(self, slot: str, timeout_s: float) -> bool:
-        """Whether there is a value, within so long.
-
-        Raises:
-            StoreLostError: The store is gone.
-        """
+        """Whether there is a value, within so long."""
         return self._wait(f"{self._prefix}/{slot}", timeout_s)
 
     def pause(self, for_s: float) -> None:
-        """Wait, until the connection is closed.
-
-        Raises:
-            StoreLostError: It was.
-        """
+        """Wait for so long; raises StoreLostError if the connection is closed meanwhile."""
         if self._ended.wait(for_s):
             raise StoreLostError("closed the connection")
 
     def _wait(self, key: str, timeout_s: float) -> bool:
-        slice_s = timeout_s if self._line else min(timeout_s, _SLICE_S)
+        slice_s = timeout_s if self._line else min(timeout_s, SLICE_S)
         for _ in range(round(timeout_s / slice_s)):
             if self._ended.is_set():
                 raise StoreLostError("closed the connection")
@@ -258,7 +192,7 @@ class JobStore:
         return False
 
     def _patiently(self, operation: Callable[[], _T]) -> _T:
-        """Try again while the store is away; what was tried may have been done more than once."""
+        """Try again while the store is away; an operation may be carried out more than once."""
         give_up_at: float | None = None
         while True:
             try:
@@ -268,21 +202,21 @@ class JobStore:
                     raise StoreLostError(_first_line(error)) from error
                 if give_up_at is None:
                     give_up_at = clock.monotonic() + self._patience.for_s
-                    self._patience.tell(_first_line(error))
+                    self._patience.report(_first_line(error))
                 elif clock.monotonic() >= give_up_at:
                     text = f"{_first_line(error)}, for {self._patience.for_s:g} s"
                     raise StoreLostError(text) from error
-            self.pause(_TRY_AGAIN_S)
+            self.pause(TRY_AGAIN_S)
 
     def _wait_once(self, key: str, timeout_s: float) -> bool:
         def wait() -> bool:
             try:
                 self._store.wait([key], dt.timedelta(seconds=timeout_s))
-            except (DistStoreError, LookupError):  # the second: our EtcdStore
+            except (DistStoreError, LookupError):  # the second: JobsEtcdStore
                 return False
             except RuntimeError as error:
                 if type(error) is RuntimeError and "timeout" in str(error).lower():
-                    return False  # its FileStore
+                    return False  # torch's FileStore
                 raise
             return True
 
@@ -290,10 +224,7 @@ class JobStore:
 
 
 class Mailbox(Generic[_T]):
-    """The leader's end of the mailbox: messages in the order of their numbers, as far as possible.
-
-    Carries out what :mod:`holdfast.job.pure.mailbox` decides: a number without a message, or with
-    text that no launcher of the job has written, does not delay those that follow.
+    """The leader's end of the mailbox, as :mod:`holdfast.job.pure.mailbox` decides.
 
     Args:
         store: A connection for this alone.
@@ -313,11 +244,7 @@ class Mailbox(Generic[_T]):
         self._reader = MailboxReader()
 
     def take(self) -> _T:
-        """Wait for a message, and take it out.
-
-        Raises:
-            StoreLostError: The store is gone.
-        """
+        """Wait for a message, and take it out."""
         store = self._store
         answer: Answer = None
         message: _T | None = None
@@ -327,7 +254,7 @@ class Mailbox(Generic[_T]):
             match operation:
                 case WaitFor():
                     answer = store.wait_for(_slot_up(operation.number), operation.timeout_s)
-                case Look():
+                case Check():
                     answer = store.has(_slot_up(operation.number))
                 case Read():
                     slot = _slot_up(operation.number)
@@ -341,7 +268,7 @@ class Mailbox(Generic[_T]):
                     answer = store.given_out()
                 case Pause():
                     store.pause(operation.seconds)
-                case Lost():
+                case Abandoned():
                     self._lost(operation.first, operation.last)
                 case _:
                     assert_never(operation)
@@ -352,11 +279,7 @@ def _slot_up(number: int) -> str:
 
 
 def host_store(host: str, port: int, timeout_s: float, run_id: str) -> Store:
-    """Host the store of the job ``run_id`` in this process; to be kept as long as the job lives.
-
-    Raises:
-        StoreLostError: The port cannot be had.
-    """
+    """Host the store of the job ``run_id`` in this process; keep it as long as the job lives."""
     store = _guarded(lambda: _tcp_store(host, port, timeout_s, is_master=True))
     _guarded(lambda: store.set(_HOSTED_FOR, ascii(run_id)))
     return store
@@ -365,11 +288,11 @@ def host_store(host: str, port: int, timeout_s: float, run_id: str) -> Store:
 def store_client(host: str, port: int, timeout_s: float) -> Store:
     """Connect to the store that another launcher hosts.
 
-    Whether there is one is better asked before (:func:`~holdfast.net.reach.wait_until_reachable`):
-    the wait in here cannot be ended, and its errors are torch's.
+    Call :func:`~holdfast.net.reach.wait_until_reachable` before: the wait in here cannot be ended,
+    and its errors are torch's.
 
     Raises:
-        StoreLostError: Nobody hosts one there within ``timeout_s``.
+        StoreLostError: There is none within ``timeout_s``.
     """
     return _guarded(lambda: _tcp_store(host, port, timeout_s, is_master=False))
 
@@ -386,10 +309,12 @@ def _tcp_store(host: str, port: int, timeout_s: float, *, is_master: bool) -> St
 
 
 def _line_of(store: Store) -> socket.socket | None:
-    """A handle of our own on the connection of a TCPStore; None: it is another kind of store.
+    """A second handle on the connection of a TCPStore; None: it is another kind of store.
 
-    torch gives no way to it but the number in the store's description; the port of the other side
-    tells that it is the right one.
+    A wait in torch knows no interruption, and an interpreter that ends while a thread is in one
+    aborts: so the connection is shut down. torch gives no way to it but the number in the store's
+    description; the port of the other side proves that it is the right one. Waits in stores without
+    such a socket are cut into slices.
     """
     while isinstance(store, PrefixStore):
         store = store.underlying_store

@@ -1,22 +1,22 @@
 """The threads between a launcher's machines and the job's store.
 
     threads, each with a connection of its own          where the machines are
-      follower  waits for the next decision    ──►  heard(decision)
-      poster    sends our messages             ◄──  post(message)
+      follower  waits for the next decision    ──►  decided(decision)
+      poster    sends messages                 ◄──  post(message)
       taker     waits for the next message     ──►  arrived(message)     only where
       publisher appends decisions              ◄──  publish(decision)    the store is
 
-Threads carry bytes and wait, and decide nothing. What they have to say they say through ``tell``,
-which runs it where the machines are. Importing this module does not import torch; beginning does.
+Threads carry bytes and wait, and decide nothing; ``Callbacks.run`` runs their results where the
+machines are. Importing this module does not import torch; beginning does.
 
-A stranger may have written any value in the store (:mod:`holdfast.job.pure.sealed`): a value that
-is not signed with the job's secret, or cannot be read, is logged and ignored, and ends no thread.
-A launcher that is new asks first::
+Any program that reaches the store may have written a value (:mod:`holdfast.job.pure.sealed`): one
+that is not signed with the job's secret, or cannot be read, is logged and ignored, and ends no
+thread. A launcher that is new asks first::
 
     hello {nonce}  ──►  mailbox, signed for no session         where the store is
     welcome/<nonce>  ◄──  {session, number of the last decision}, signed
 
-So it knows that the leader is there, has the same secret, and speaks in this life of the job.
+So it knows that the leader is there, has the same secret, and belongs to this start of the job.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ import socket
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from holdfast.base import clock
 from holdfast.base.pure.codec import MessageError, decode, encode
 from holdfast.base.pure.printable import one_line
+from holdfast.base.pure.value import Value
 from holdfast.job.pure.job_secret import SECRET
 from holdfast.job.pure.membership import (
     DECISIONS,
@@ -46,11 +46,11 @@ from holdfast.job.pure.membership import (
     WELCOME,
     Decision,
     End,
-    Hello,
     Join,
     Message,
-    Wake,
-    Welcome,
+    OpenSession,
+    SessionOpened,
+    WakeMailbox,
 )
 from holdfast.job.pure.sealed import (
     Sealer,
@@ -59,10 +59,11 @@ from holdfast.job.pure.sealed import (
     UnsignedError,
     unsigned_body,
 )
-from holdfast.net.address import gloo_interface, is_our_address, publish, way_to_store
-from holdfast.net.pure.address import Endpoint
-from holdfast.net.pure.complaints import RateLimitedLog
-from holdfast.net.reach import UnreachableError, wait_until_reachable
+from holdfast.job.pure.timing import CONNECT_S, DOUBT_S, LAST_WORDS_S, WELCOME_S
+from holdfast.job.store.store_address import StoreAddress
+from holdfast.net.address import gloo_interface, is_own_address, publish, way_to_store
+from holdfast.net.pure.rate_limited_log import RateLimitedLog
+from holdfast.net.reach import PeerUnreachableError, wait_until_reachable
 
 if TYPE_CHECKING:
     from holdfast.base.torch_private import Store
@@ -70,15 +71,9 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger("holdfast")
 
-_LAST_WORDS_S = 5.0
-_CONNECT_S = 60.0
-"""Longest setting up of a connection with a store that is there."""
-_WELCOME_S = 30.0
-"""How long the leader may take to answer a launcher that is new; it is awake, or is missed soon."""
-_DOUBT_S = 5.0
-"""How long an answer that is not signed may be a stranger's, and the leader's still to come."""
 _NONCE = re.compile(r"[0-9a-f]{32}")
 _ANSWERED_MOST = 256
+_T = TypeVar("_T")
 _WHAT_TO_DO = (
     "The launcher there hosts the store: check the endpoint (--rdzv-endpoint), that it "
     "was started and that no firewall is between; if it comes up later, give more time "
@@ -86,86 +81,27 @@ _WHAT_TO_DO = (
 )
 
 
-@dataclass(frozen=True)
-class OtherBackend:
-    """A rendezvous backend of torch that has a store of its own: what torch would tell it.
-
-    Attributes:
-        name: As it is registered with torch.
-        endpoint: Of its service, as the backend reads it.
-        min_nodes, max_nodes: Of the job.
-        local_addr: Our address; None: the backend finds out.
-        conf: ``--rdzv-conf``.
-        patience_s: How long its store may be away and come back: as long as silence may last.
-    """
-
-    name: str
-    endpoint: str
-    min_nodes: int
-    max_nodes: int
-    local_addr: str | None
-    conf: Mapping[str, str]
-    patience_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class StoreAddress:
-    """Where the launchers of a job meet.
-
-    Attributes:
-        host, port: Of the store.
-        hosts_store: It is hosted here; None: if the address is ours and nobody hosts it yet.
-        connect_s: How long to wait until somebody hosts it, in seconds.
-        run_id: Names the job within the store.
-        secret: Of the job, for all its launchers; None: it has none.
-        other: The store is another backend's; host and port only tell where its service is, and of
-            the rest above only the name counts.
-        local_addr: Our own address for the others, if it was given.
-    """
-
-    host: str
-    port: int
-    hosts_store: bool | None
-    connect_s: float
-    run_id: str
-    other: OtherBackend | None = None
-    secret: str | None = field(default=None, repr=False)
-    local_addr: str | None = None
-
-    @property
-    def prefix(self) -> str:
-        """Before all keys of the job."""
-        return f"holdfast/{self.run_id}"
-
-    def __str__(self) -> str:
-        if self.other is not None:
-            return f"{self.other.endpoint or 'no endpoint'} ({self.other.name})"
-        return str(Endpoint(self.host, self.port))
-
-
-@dataclass(frozen=True)
-class OwnAddress:
-    """Where others reach our ranks, found out when the store was.
+class OwnAddress(Value):
+    """Where others reach the ranks of this node.
 
     Attributes:
         address: An address, or a name that leads others here.
-        gloo_interface: What ranks need in ``GLOO_SOCKET_IFNAME``; None: nothing.
+        gloo_interface: Ranks need it in ``GLOO_SOCKET_IFNAME``; None: they do not.
     """
 
     address: str
     gloo_interface: str | None = None
 
 
-@dataclass(frozen=True)
-class Callbacks:
-    """What the threads bring; every one of them is called through ``tell``.
+class Callbacks(Value):
+    """Results of the threads; every one of them is called through ``run``.
 
     Attributes:
-        tell: Runs what it is given where the machines are, soon and in order; called by any thread.
-        met: The others can be heard and spoken to, and reach us there; True: the leader is here,
-            because the store is, or because we were the first at another backend's. Returns False
-            when it is too late, and there is nothing to be said any more.
-        heard: The next decision.
+        run: Runs a function where the machines are, soon and in order; called by any thread.
+        met: The way to the others and back is there. True: the leader is here, as the store is, or
+            as this launcher was the first at another backend's. Returns False when it is too late,
+            and no message is to be sent any more.
+        decided: The next decision.
         arrived: The next message for the leader.
         lost: The store is gone for good, for this reason.
         no_torch: There is no way to a store on this machine, for this reason; None: as ``lost``.
@@ -174,28 +110,26 @@ class Callbacks:
             launcher is found at an endpoint of this host.
     """
 
-    tell: Callable[[Callable[[], None]], None]
+    run: Callable[[Callable[[], None]], None]
     met: Callable[[bool, OwnAddress], bool]
-    heard: Callable[[Decision], None]
+    decided: Callable[[Decision], None]
     arrived: Callable[[Message], None]
     lost: Callable[[str], None]
     no_torch: Callable[[str], None] | None = None
     ended_before: Callable[[], End | None] = lambda: None
 
 
-@dataclass(frozen=True)
-class _Connections:
+class _Connections(Value):
     """To the store, one for each concern; ``taker`` and ``publisher``: where the leader is."""
 
     follower: JobStore
     first: int
-    """Number of the first decision that concerns us."""
+    """Number of the first decision that concerns this launcher."""
     session: str
-    """Of this life of the job."""
     poster: JobStore
     taker: JobStore | None
     publisher: JobStore | None
-    ours: OwnAddress
+    own: OwnAddress
 
 
 class _NoAnswerError(ConnectionError):
@@ -218,19 +152,17 @@ class JobThreads:
         self._closing = threading.Event()
         self._sealer = Sealer(address.secret, address.run_id)
         self._session = ""
-        """Of this life of the job; known before any thread needs it, but those that ask for it."""
+        """Drawn at each start of the job; known before any thread but the first needs it."""
         self._published = 0
         self._answered: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
-        self._stores: list[JobStore] = []  # to be hung up; with the lock
+        self._stores: list[JobStore] = []  # with the lock; `close` hangs up
         self._absences = RateLimitedLog()  # with the lock
 
     def begin(self) -> None:
-        """Set out to host or find the store; returns at once.
-
-        That there is no store is told as any other loss of it.
-        """
-        # Its waits warn about every timeout; ours are part of the plan, and errors are raised.
+        """Set out to host or find the store; returns at once. ``lost``: there is none."""
+        # torch warns about every wait that times out: these are part of the plan, and errors are
+        # raised.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         self._start(self._meet)
 
@@ -243,26 +175,26 @@ class JobThreads:
         self._decided.put(decision)
 
     def close(self) -> None:
-        """Send what is still to be sent, then end the threads; none is in torch afterwards.
+        """Send the messages that are left, then end the threads; none is in torch afterwards.
 
-        Waits ``2 * _LAST_WORDS_S`` at most for a store that does not answer. More than once does
+        Waits ``2 * LAST_WORDS_S`` at most for a store that does not answer. More than once does
         no harm.
         """
         self._closing.set()
         self._outbox.put(None)
         self._decided.put(None)
-        _join([self._poster, self._publisher, self._taker], _LAST_WORDS_S)
+        _join([self._poster, self._publisher, self._taker], LAST_WORDS_S)
         with self._lock:
             for store in self._stores:
                 store.hang_up()
-        _join(self._threads, _LAST_WORDS_S)
+        _join(self._threads, LAST_WORDS_S)
         self._hosted = None
 
     def _met(self, connections: _Connections) -> None:
         """Where the machines are."""
         leads = connections.taker is not None
         self._session = connections.session
-        if not self._do.met(leads, connections.ours):
+        if not self._do.met(leads, connections.own):
             return
         if leads:
             self._taker = self._start(self._take, connections.taker)
@@ -279,55 +211,57 @@ class JobThreads:
         return thread
 
     def _run(self, run: Callable[..., None], *args: object) -> None:
-        """A thread that ended without a word would be waited for until the job is given up."""
+        """Report the end of a thread: the others would wait for it until the job is given up."""
         try:
             run(*args)
+        except ConnectionError as error:
+            self._give_up(f"the store at {self._address} is gone ({error})")
         except Exception as error:
             LOGGER.exception("the thread %s has ended", threading.current_thread().name)
             self._give_up(f"this launcher cannot go on: {type(error).__name__}: {error}")
 
-    def _lost(self, error: ConnectionError) -> None:
-        self._give_up(f"the store at {self._address} is gone ({error})")
-
     def _away(self, why: str) -> None:
         """By any thread, each of which finds out by itself."""
-        at, complaints = self._address, self._absences
+        at = self._address
         if self._closing.is_set() or at.other is None:
             return
-        what = f"does not answer ({why}); trying again for {at.other.patience_s:g} s"
+        doing = f"does not answer ({why}); trying again for {at.other.patience_s:g} s"
         with self._lock:
-            line = complaints.line(f"the store at {at}", what, clock.monotonic())
+            line = self._absences.line(f"the store at {at}", doing, clock.monotonic())
         if line is not None:
             LOGGER.warning("%s", line)
 
     def _give_up(self, text: str) -> None:
-        if not self._closing.is_set():  # else it is our own doing
-            self._do.tell(functools.partial(self._do.lost, text))
+        if not self._closing.is_set():  # else this launcher has ended it
+            self._call(self._do.lost, text)
+
+    def _call(self, callback: Callable[[_T], None], argument: _T) -> None:
+        self._do.run(functools.partial(callback, argument))
 
     def _meet(self) -> None:
         """Connect, which may take as long as the first node takes to come up."""
         try:
             from holdfast.job.store import job_store  # noqa: PLC0415 - imports torch
-        except Exception as error:  # noqa: BLE001 - a broken torch raises what it likes
-            what = " ".join(str(error).split()) or type(error).__name__
+        except Exception as error:  # noqa: BLE001 - a broken torch may raise anything
+            reason = " ".join(str(error).split()) or type(error).__name__
             text = (
-                f"torch cannot be imported by {sys.executable} ({what}), and launchers of several "
-                "nodes meet through torch's store: install torch there, or use one node"
+                f"torch cannot be imported by {sys.executable} ({reason}), and launchers of "
+                "several nodes meet through torch's store: install torch there, or use one node"
             )
             if self._do.no_torch is None:
                 self._give_up(text)
             else:
-                self._do.tell(functools.partial(self._do.no_torch, text))
+                self._call(self._do.no_torch, text)
             return
         at = self._address
         LOGGER.info("looking for the others of the job %r at %s", at.run_id, at)
 
-        patience = job_store.Patience(at.other.patience_s if at.other else 0.0, self._away)
+        patience = job_store.StorePatience(at.other.patience_s if at.other else 0.0, self._away)
         try:
             way, seen = self._find_store()
             if self._hosted is not None and self._comes_late():
                 return
-            ours = self._own_address(seen)
+            own = self._own_address(seen)
 
             def connect() -> JobStore:
                 store = job_store.JobStore(way, at.prefix, patience)
@@ -354,29 +288,26 @@ class JobThreads:
                 poster=poster,
                 taker=connect() if leads else None,
                 publisher=connect() if leads else None,
-                ours=ours,
+                own=own,
             )
-        except UnreachableError as error:
+        except PeerUnreachableError as error:
             self._give_up(f"{error}. {_WHAT_TO_DO}")
         except ConnectionError as error:
-            if at.other is None and is_our_address(at.host) and self._comes_late():
+            if at.other is None and is_own_address(at.host) and self._comes_late():
                 return  # it met the job while that was ending
             self._give_up(f"launchers cannot meet at {at}: {error}")
         else:
-            self._do.tell(functools.partial(self._met, connections))
+            self._call(self._met, connections)
 
     def _comes_late(self) -> bool:
-        """This launcher's job is over, and it would start it again; it hears the end instead."""
+        """Whether this launcher's job is over, so that it would start it again: it ends instead."""
         end = self._do.ended_before()
         if end is not None and not self._closing.is_set():
-            self._do.tell(functools.partial(self._do.heard, end))
+            self._call(self._do.decided, end)
         return end is not None
 
     def _find_store(self) -> tuple[Connect, str | None]:
-        """Host the store, or wait until somebody does; or take another backend's.
-
-        Also returns our own address as seen from there, if we have been there.
-        """
+        """A way to the store, and this launcher's address as seen from there, if it was there."""
         from holdfast.job.store import job_store  # noqa: PLC0415 - imports torch
 
         at = self._address
@@ -385,7 +316,7 @@ class JobThreads:
 
             return open_backend(at.other, at.run_id), None
         host, seen = at.host, None
-        if at.hosts_store or (at.hosts_store is None and is_our_address(at.host)):
+        if at.hosts_store or (at.hosts_store is None and is_own_address(at.host)):
             host = way_to_store(at.host)
             try:
                 self._hosted = job_store.host_store(host, at.port, at.connect_s, at.run_id)
@@ -393,14 +324,12 @@ class JobThreads:
                 if at.hosts_store:
                     raise ConnectionError(_cannot_host(error)) from error
         if self._hosted is None:
-            seen = wait_until_reachable(
-                host, at.port, at.connect_s, self._closing, self._tell_that_we_wait
-            )
+            seen = wait_until_reachable(host, at.port, at.connect_s, self._closing, self._log_wait)
             seen = seen if host == at.host else None
-        return lambda: job_store.store_client(host, at.port, _CONNECT_S), seen
+        return lambda: job_store.store_client(host, at.port, CONNECT_S), seen
 
-    def _tell_that_we_wait(self, why: str) -> None:
-        """A launcher that comes late cannot know whether the one it looks for was there before."""
+    def _log_wait(self, why: str) -> None:
+        """A launcher cannot know whether the one it looks for was there before."""
         LOGGER.info(
             "waiting for the launcher that hosts the store at %s: %s (--rdzv-conf "
             "read_timeout=%g). If the job is over already, end this launcher: it cannot know that",
@@ -425,13 +354,13 @@ class JobThreads:
             )
         return OwnAddress(address, interface)
 
-    # ------------------------------------------------------------ who may speak
+    # ------------------------------------------------------------ authentication
     def _seal(self, message: object, session: str | None = None) -> Seal:
         in_session, body = self._session if session is None else session, encode(message)
         return lambda slot: self._sealer.seal(slot, in_session, body)
 
     def _is_guest(self, store: JobStore) -> bool:
-        """The store is that of another job; their names keep both apart, as under torchrun."""
+        """Whether the store is another job's; their names keep both apart, as under torchrun."""
         host, at = store.hosted_for(), self._address
         if host is None or host == ascii(at.run_id):
             return False
@@ -445,30 +374,19 @@ class JobThreads:
         return True
 
     def _leads_as_guest(self, follower: JobStore, poster: JobStore) -> bool:
-        """No launcher of this job hosts the store: the first to come leads, as in other backends.
-
-        Asked first, for a stranger may have written whose store it is: a leader would answer.
-
-        Raises:
-            ConnectionError: The job is over there.
-        """
+        """No launcher of this job hosts the store: the first leads, as in other backends."""
         self._refuse_a_job_that_is_over(follower)
-        try:
-            self._greet(poster, _DOUBT_S)
+        try:  # a leader would answer: any program may have written ``hosted_for``
+            self._greet(poster, DOUBT_S)
         except _NoAnswerError:
             return follower.is_first()
         return False
 
-    def _greet(self, store: JobStore, within_s: float = _WELCOME_S) -> tuple[str, int]:
-        """Ask the leader for the session, and for the number of the last decision.
-
-        Raises:
-            _NoAnswerError: It does not answer.
-            ConnectionError: It has another secret, or is of another version.
-        """
+    def _greet(self, store: JobStore, within_s: float = WELCOME_S) -> tuple[str, int]:
+        """Ask the leader for the session, and for the number of the last decision."""
         at, nonce = self._address, secrets.token_hex(16)
-        who = f"{socket.gethostname()} (pid {os.getpid()})"
-        store.post(self._seal(Hello(nonce, who), session=""))
+        name = f"{socket.gethostname()} (pid {os.getpid()})"
+        store.post(self._seal(OpenSession(nonce, name), session=""))
         slot = f"welcome/{nonce}"
         if not store.wait_for(slot, within_s):
             raise _NoAnswerError(
@@ -480,9 +398,9 @@ class JobThreads:
             try:
                 welcome = self._sealer.open(slot, None, store.get(slot))
             except SealError:
-                if waited_s >= _DOUBT_S:
+                if waited_s >= DOUBT_S:
                     raise ConnectionError(_other_secret(self._sealer, at)) from None
-                store.pause(pause_s)  # it may be a stranger's: then the leader's replaces it
+                store.pause(pause_s)  # another program's, perhaps: the leader's replaces it
                 waited_s += pause_s
                 continue
             store.delete(slot)
@@ -494,10 +412,10 @@ class JobThreads:
                 ) from None
             return found.session, found.decided
 
-    def _answer(self, body: object, store: JobStore) -> Hello | None:
-        """A launcher's first word, if this is one; it is answered, whoever it is.
+    def _answer(self, body: object, store: JobStore) -> OpenSession | None:
+        """Answer a hello, signed or not; None: it is none.
 
-        One with another secret can't read the answer, and knows by that.
+        A launcher with another secret can't read the answer, and knows by that.
         """
         try:
             hello = decode(HELLO, body)
@@ -510,23 +428,19 @@ class JobThreads:
             self._answered[nonce] = None
             if len(self._answered) > _ANSWERED_MOST:
                 self._answered.popitem(last=False)
-            welcome = Welcome(self._session, self._published)
+            welcome = SessionOpened(self._session, self._published)
             store.put(f"welcome/{nonce}", self._seal(welcome))
         return hello
 
     def _refuse_a_job_that_is_over(self, store: JobStore) -> None:
-        """A store that outlives jobs keeps what was decided of them.
-
-        Raises:
-            ConnectionError: The last decision was the end.
-        """
+        """Raise a ConnectionError if the last decision in a store that outlives jobs is an end."""
         slot, at = f"down/{store.published()}", self._address
         if not store.has(slot):
             return
         try:
             decision = decode(DECISIONS, self._sealer.open(slot, None, store.get(slot)))
         except (SealError, MessageError):
-            return  # whoever it was: the leader, if there is one, answers
+            return  # not the leader's: if there is one, it answers
         if isinstance(decision, End):
             raise ConnectionError(
                 f"the job {at.run_id!r} is over there ({decision.cause}); a store that outlives "
@@ -535,7 +449,7 @@ class JobThreads:
 
     # ------------------------------------------------------------ each thread
     def _follow(self, store: JobStore, number: int) -> None:
-        complaints = RateLimitedLog()
+        warnings = RateLimitedLog()
 
         def accept(slot: str, body: bytes) -> Decision | str | None:
             try:
@@ -544,76 +458,61 @@ class JobThreads:
                 LOGGER.error("a decision of the leader cannot be used (%s): %s", slot, error)  # noqa: TRY400
                 return _NONSENSE
             except SealError as error:
-                who = f"a writer to the log of the job {self._address.run_id!r}"
-                _complain(complaints, who, f"is not its leader, and ignored ({slot}: {error})")
+                writer = f"a writer to the log of the job {self._address.run_id!r}"
+                _warn(warnings, writer, f"is not its leader, and ignored ({slot}: {error})")
                 return None
 
-        try:
-            while True:
-                decision = cast("Decision | str", store.follow(number, accept))  # mypy joins unions
-                number += 1
-                if isinstance(decision, str):
-                    continue
-                self._do.tell(functools.partial(self._do.heard, decision))
-                if isinstance(decision, End):  # the last; a wait for another would be cut off
-                    return
-        except ConnectionError as error:
-            self._lost(error)
+        decision: Decision | str = ""
+        while not isinstance(decision, End):  # the last; a wait for another would be cut off
+            decision = cast("Decision | str", store.follow(number, accept))  # mypy joins unions
+            number += 1
+            if not isinstance(decision, str):
+                self._call(self._do.decided, decision)
 
     def _post(self, store: JobStore) -> None:
         joined = False
-        try:
-            while (message := self._outbox.get()) is not None:
-                store.post(self._seal(message))
-                if not joined and isinstance(message, Join):  # who is not fit only says goodbye
-                    joined = True
-                    LOGGER.info("joined the job %r at %s", self._address.run_id, self._address)
-            if self._taker is not None:
-                store.post(self._seal(Wake()))
-        except ConnectionError as error:
-            self._lost(error)
+        while (message := self._outbox.get()) is not None:
+            store.post(self._seal(message))
+            if not joined and isinstance(message, Join):  # a node that is not fit only leaves
+                joined = True
+                LOGGER.info("joined the job %r at %s", self._address.run_id, self._address)
+        if self._taker is not None:
+            store.post(self._seal(WakeMailbox()))
 
     def _take(self, store: JobStore) -> None:
         from holdfast.job.store.job_store import Mailbox  # noqa: PLC0415 - imports torch
 
-        complaints = RateLimitedLog()
+        warnings = RateLimitedLog()
         where = f"the mailbox of the job {self._address.run_id!r}"
 
         def accept(slot: str, body: bytes) -> Message | str | None:
             try:
                 return self._open_message(slot, body, store)
             except (MessageError, UnreadableError) as error:
-                what = f"cannot be used ({slot}: {error})"
-                _complain(complaints, f"a signed message in {where}", what)
+                text = f"cannot be used ({slot}: {error})"
+                _warn(warnings, f"a signed message in {where}", text)
                 return _NONSENSE
             except SealError as error:
-                if (who := self._launcher_kept_out(body, store)) is None:
-                    what = f"is not a launcher of it, and ignored ({slot}: {error})"
-                    _complain(complaints, f"a writer to {where}", what)
+                if (launcher := self._launcher_kept_out(body, store)) is None:
+                    text = f"is not a launcher of it, and ignored ({slot}: {error})"
+                    _warn(warnings, f"a writer to {where}", text)
                 else:
-                    _complain(complaints, f"a launcher on {who}", self._why_kept_out())
+                    _warn(warnings, f"a launcher on {launcher}", self._why_kept_out())
                 return None
 
         def lost(first: int, last: int) -> None:
             which = f"message {first}" if first == last else f"messages {first} to {last}"
-            what = f"lacks {which}: its sender died, or a stranger took the number"
-            _complain(complaints, where, what)
+            text = f"lacks {which}: its sender died, or a stranger took the number"
+            _warn(warnings, where, text)
 
         mailbox: Mailbox[Message | str] = Mailbox(store, accept, lost)
-        try:
-            while not self._closing.is_set():
-                message = mailbox.take()
-                if not isinstance(message, str):
-                    self._do.tell(functools.partial(self._do.arrived, message))
-        except ConnectionError as error:
-            self._lost(error)
+        while not self._closing.is_set():
+            message = mailbox.take()
+            if not isinstance(message, str):
+                self._call(self._do.arrived, message)
 
     def _open_message(self, slot: str, body: bytes, store: JobStore) -> Message | str:
-        """A message for the leader; or which one of the threads' own it was.
-
-        Raises:
-            SealError, MessageError: It is neither.
-        """
+        """A message for the leader; or the name of one that is for these threads."""
         try:
             opened = self._sealer.open(slot, self._session, body)
         except (UnsignedError, UnreadableError):
@@ -623,10 +522,10 @@ class JobThreads:
                 return "hello"
             raise
         message = decode(MAILBOX, opened)
-        return "wakes" if isinstance(message, Wake) else message
+        return "wakes" if isinstance(message, WakeMailbox) else message
 
     def _launcher_kept_out(self, body: bytes, store: JobStore) -> str | None:
-        """Who says that it is a launcher, in a message that is not signed; it is told, too."""
+        """The name in an unsigned hello, which is answered; None: it is no launcher's."""
         try:
             claims = unsigned_body(body)
         except SealError:
@@ -643,12 +542,9 @@ class JobThreads:
         )
 
     def _publish(self, store: JobStore) -> None:
-        try:
-            while (decision := self._decided.get()) is not None:
-                self._published += 1
-                store.publish(self._published, self._seal(decision))
-        except ConnectionError as error:
-            self._lost(error)
+        while (decision := self._decided.get()) is not None:
+            self._published += 1
+            store.publish(self._published, self._seal(decision))
 
 
 def _join(threads: Iterable[threading.Thread | None], within_s: float) -> None:
@@ -660,23 +556,23 @@ def _join(threads: Iterable[threading.Thread | None], within_s: float) -> None:
 
 
 _NONSENSE = "nonsense"
-"""A launcher has signed it, so no other value will come in its place."""
+"""In the place of a message that a launcher has signed: no other value will replace it."""
 _REMEDY = (
     "docs/security.md lists the programs that can write to a job's store, and how to keep "
     "strangers out"
 )
 
 
-def _complain(complaints: RateLimitedLog, who: str, what: str) -> None:
-    if (line := complaints.line(who, f"{what}. {_REMEDY}", clock.monotonic())) is not None:
+def _warn(warnings: RateLimitedLog, writer: str, text: str) -> None:
+    if (line := warnings.line(writer, f"{text}. {_REMEDY}", clock.monotonic())) is not None:
         LOGGER.warning("%s", line)
 
 
 def _other_secret(sealer: Sealer, at: StoreAddress) -> str:
-    ours = "one, the leader has another or none" if sealer.has_secret else "none"
+    own = "one, the leader has another or none" if sealer.has_secret else "none"
     return (
         f"the launcher that leads the job {at.run_id!r} refuses this one, as their secrets differ "
-        f"(this launcher has {ours}). Give all launchers of the job the same {SECRET} in their "
+        f"(this launcher has {own}). Give all launchers of the job the same {SECRET} in their "
         "environment, or --rdzv-conf secret="
     )
 

@@ -1,12 +1,12 @@
 """The job's store out of another rendezvous backend of torch: etcd, or a registered plug-in.
 
-Only the store is taken, whatever the backend can do besides: membership is ours over any of them.
+Only the store is taken: membership is holdfast's over any of them.
 
 - ``etcd`` and ``etcd-v2``: torch's EtcdStore, below a folder of the job's own.
 - A backend made of torch's ``create_handler(store, backend, params)``: that store.
 - Any other :class:`RendezvousHandler`: the store of its ``next_rendezvous()``, entered once by each
-  launcher. Whom that lets in is the backend's business: where each of its rounds has a store of its
-  own, launchers that come later than the first round are not in the job.
+  launcher. Where each round of the backend has a store of its own, launchers that come later than
+  its first round are not in the job.
 
 Importing this module imports torch.
 """
@@ -25,17 +25,17 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRende
 
 from holdfast.base.torch_private import Store, registered_backends, store_of_all_rounds
 from holdfast.job.store.job_store import Connect
-from holdfast.job.store.job_threads import OtherBackend
+from holdfast.job.store.store_address import OtherBackend
 
 ETCD = ("etcd", "etcd-v2")
 
 
 class BackendError(ConnectionError):
-    """A backend gives no store that launchers can meet in; says why, and what to do."""
+    """A backend gives no store that launchers can meet in."""
 
 
 def open_backend(asked: OtherBackend, run_id: str) -> Connect:
-    """Reach a backend; returns what makes connections of their own to its store. May wait.
+    """Reach a backend; returns a function that makes connections to its store. May wait.
 
     Raises:
         BackendError: It cannot be had.
@@ -51,7 +51,7 @@ def open_backend(asked: OtherBackend, run_id: str) -> Connect:
     )
     try:
         connect = _etcd(params) if asked.name in ETCD else _registered(params)
-        connect().add(f"holdfast/{run_id}/launchers", 1)  # better told now than in the middle
+        connect().add(f"holdfast/{run_id}/launchers", 1)  # better an error now than in the middle
     except ConnectionError:
         raise
     except Exception as error:  # a backend may raise anything

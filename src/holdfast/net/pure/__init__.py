@@ -1,1 +1,1 @@
-"""Frames, addresses, and who may stay connected: bytes and decisions, no sockets."""
+"""Frames, addresses, admission of connections: bytes and decisions, no sockets."""

@@ -1,9 +1,9 @@
 """Endpoints as people write them, and the address that a host publishes for others. Pure.
 
-A loopback address means another host to everybody who reads it, so it is published only where all
-readers are on this host: where the endpoint itself is one (``127.0.0.1``, ``::1``, ``localhost``).
-A *name* that leads to loopback here is another matter: Debian's ``/etc/hosts`` says ``127.0.1.1
-<hostname>``. Others have reached this host by that name, so the name is what is published.
+A loopback address means another host to each reader, so it is published only where all readers are
+on this host: where the endpoint itself is one (``127.0.0.1``, ``::1``, ``localhost``). A *name*
+that leads to loopback here is another matter: Debian's ``/etc/hosts`` says ``127.0.1.1
+<hostname>``. Others have reached this host by that name, so the name is published.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PORT_MOST = 65535
 
 
 class EndpointError(ValueError):
-    """A text that is no endpoint; says what one looks like."""
+    """A text that is no endpoint; the message shows one."""
 
 
 class Endpoint(Value):
@@ -140,7 +140,7 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 class Published(Value):
-    """What a host calls itself to others.
+    """The address that a host gives to others.
 
     Attributes:
         address: An address, or a name that leads others to this host.
@@ -154,13 +154,13 @@ class Published(Value):
 def published_address(
     endpoint: str, seen: Sequence[str], own: Sequence[str], hostname: str
 ) -> Published:
-    """What this host is to publish, so that others reach it.
+    """The address or name by which others reach this host.
 
     Args:
         endpoint: Host at which all meet, as given; empty: not known.
-        seen: Our addresses as seen from there: of the routes to every address that the endpoint's
+        seen: Own addresses as seen from there: of the routes to every address that the endpoint's
             name has here, in the resolver's order. Empty: it does not resolve, or there is no way.
-        own: Our other addresses, the most likely one to be reached first; none is loopback.
+        own: The other addresses, the most likely one to be reached first; none is loopback.
         hostname: Of this host.
     """
     if is_loopback(endpoint):
@@ -186,7 +186,7 @@ def _is_of_both_families(addresses: Sequence[str]) -> bool:
 
 
 def gloo_needs_interface(hostname_leads_to: Sequence[str], published: str) -> bool:
-    """Whether gloo must be told on which interface to listen (``GLOO_SOCKET_IFNAME``).
+    """Whether gloo needs the name of an interface to listen on (``GLOO_SOCKET_IFNAME``).
 
     Left to itself it listens on the address that the host's own name leads to, the first that is an
     address of this host; on loopback, if there is none. Others cannot reach loopback.
@@ -194,7 +194,7 @@ def gloo_needs_interface(hostname_leads_to: Sequence[str], published: str) -> bo
     Args:
         hostname_leads_to: Addresses that the name of this host leads to here and that are its own,
             in the resolver's order.
-        published: What this host is called by others; loopback: there are no others.
+        published: Known to others by this; loopback: there are no others.
     """
     if is_loopback(published):
         return False

@@ -54,7 +54,7 @@ class Decoder:
         """Messages completed by ``data``, in order.
 
         Raises:
-            FrameError: The stream is not ours; feed nothing more.
+            FrameError: The stream holds no frames; feed nothing more.
         """
         self._pending += data
         messages = []
@@ -63,10 +63,10 @@ class Decoder:
         return messages
 
     def first(self, data: bytes = b"") -> Message | None:
-        """The next message, if ``data`` completes one; what follows it is kept.
+        """The next message, if ``data`` completes one; bytes after it are kept.
 
         Raises:
-            FrameError: The stream is not ours; feed nothing more.
+            FrameError: The stream holds no frames; feed nothing more.
         """
         pending = self._pending
         pending += data

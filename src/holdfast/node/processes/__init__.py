@@ -1,1 +1,1 @@
-"""The processes of a node's ranks, and what they need to start."""
+"""The processes of a node's ranks, and helper processes."""

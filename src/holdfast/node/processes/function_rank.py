@@ -2,8 +2,8 @@
 
 Run as ``python -u function_rank.py FOLDER``. The folder is private to the user who launched. In its
 file ``function`` are, pickled, what multiprocessing prepares an interpreter with (path, working
-folder, the program to import as ``__main__``), then function and arguments. What the function
-returns goes into ``result.<cycle>.<rank>``. Imports nothing of holdfast: the path that leads to it
+folder, the program to import as ``__main__``), then function and arguments. The return
+value goes into ``result.<cycle>.<rank>``. Imports nothing of holdfast: the path that leads to it
 is in that file.
 
 :func:`open_own` and :func:`take` are the only place of holdfast that unpickles (S-1, decision 20):
@@ -33,7 +33,7 @@ def open_own(folder: str, name: str) -> BinaryIO:
         name: Of a file in it, which belongs to this user, and is no link.
 
     Raises:
-        PermissionError: Somebody else could have written the file.
+        PermissionError: Another user could have written the file.
         OSError: There is no such file or folder, or one of them is a link.
     """
     directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -78,7 +78,7 @@ def _load(folder: str) -> tuple[Any, tuple[Any, ...]]:
     with open_own(folder, "function") as file:
         preparation = take(file)
         own: Any = process.current_process()
-        own._inheriting = True  # noqa: SLF001 - a program that launches while it is imported is told so
+        own._inheriting = True  # noqa: SLF001 - a program that launches on import gets an error
         try:
             spawn.prepare(preparation)
             function, arguments = take(file)
@@ -110,7 +110,7 @@ def _write_error_file(error: Exception) -> None:
     now = int(time.time())  # noqa: TID251 - holdfast may not be found by this interpreter
     extra = {"py_callstack": traceback.format_exc(), "timestamp": str(now)}
     message = {"message": f"{type(error).__name__}: {error}", "extraInfo": extra}
-    with contextlib.suppress(OSError):  # the traceback is on stderr all the same
+    with contextlib.suppress(OSError):  # the traceback is on stderr, too
         Path(name).write_text(json.dumps({"message": message}))
 
 

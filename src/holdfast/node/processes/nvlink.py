@@ -1,7 +1,7 @@
 """Which NVLink fabric the GPUs of this node are in, asked of the driver's own library (NVML).
 
-Asked in a process of its own: a driver that hangs does not hang us, and nothing of it stays in the
-launcher. Needs no package; where there is no driver, nobody misses it.
+Asked in a process of its own: a driver that hangs does not hang the launcher, and nothing of it
+stays there. Needs no package.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STATES = ("not supported", "not started", "in progress")
 
 
 class FabricUnknownError(LookupError):
-    """The GPUs are in no NVLink fabric, or nobody can tell; the text says which and why."""
+    """The GPUs are in no NVLink fabric, or it cannot be found out; the text says which and why."""
 
 
 class _FabricInfo(ctypes.Structure):
@@ -48,7 +48,7 @@ def fabric(library: str = _LIBRARY, limit_s: float = LIMIT_S) -> str:
 
     boot = (
         f"import sys; sys.path.append({_ROOT!r}); "
-        f"from holdfast.node.processes import nvlink; nvlink.tell({library!r})"
+        f"from holdfast.node.processes import nvlink; nvlink.print_fabrics({library!r})"
     )
     try:
         process = subprocess.Popen(
@@ -60,7 +60,7 @@ def fabric(library: str = _LIBRARY, limit_s: float = LIMIT_S) -> str:
     except OSError as error:
         raise FabricUnknownError(f"no process to ask the driver from: {error}") from error
     try:
-        told, _ = process.communicate(timeout=limit_s)
+        output, _ = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
         process.kill()
         assert process.stdout is not None
@@ -69,7 +69,7 @@ def fabric(library: str = _LIBRARY, limit_s: float = LIMIT_S) -> str:
             process.wait(_LAST_S)
         raise FabricUnknownError(f"the NVIDIA driver did not answer for {limit_s:g} s") from None
     try:
-        answer = json.loads(told)
+        answer = json.loads(output)
     except ValueError:
         text = f"asking the NVIDIA driver ended with {process.returncode}"
         raise FabricUnknownError(text) from None
@@ -81,7 +81,7 @@ def fabric(library: str = _LIBRARY, limit_s: float = LIMIT_S) -> str:
     return names[0]
 
 
-def tell(library: str) -> None:
+def print_fabrics(library: str) -> None:
     """In the process that asks: print what :func:`fabric` reads."""
     try:
         answer: dict[str, object] = {"fabrics": _ask(library)}
@@ -119,6 +119,6 @@ def _name(gpu: int, info: _FabricInfo) -> str:
     return f"{'-'.join(parts)}.{info.clique}"
 
 
-def _check(code: int, what: str) -> None:
+def _check(code: int, call: str) -> None:
     if code:
-        raise FabricUnknownError(f"NVML says {code} ({what})")
+        raise FabricUnknownError(f"NVML says {code} ({call})")

@@ -2,7 +2,7 @@
 
 One thread for all ranks, so that a slow terminal delays output and nothing else: it never holds up
 the loop that watches and restarts. Files are written by threads of their own (``file_writer.py``).
-A rank that writes faster than its console can show waits, as it would without us. Everything a rank
+A rank that writes faster than its console can show waits, as under a plain shell. Everything a rank
 wrote before it died is shown before its end is reported (:meth:`OutputPump.settle`).
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.base import clock, wait_for
-from holdfast.base.file_writer import FileWriter, LineLog, LogFile, Tell
+from holdfast.base.file_writer import FileWriter, LineLog, LogFile, Report
 
 _CHUNK_BYTES = 1 << 16
 _PIPE_BYTES_MAX = 1 << 20
@@ -33,11 +33,10 @@ _BUSY_S = 2.0
 
 @dataclass
 class Consoles:
-    """What a pump knows of the descriptors that it writes to.
+    """The state of the descriptors that a pump writes to.
 
-    Attributes:
-        cut: On which the last line has no end yet.
-        in_write: A write has not returned: whoever reads the console may have stopped reading.
+    ``cut``: their last line has no end yet. ``in_write``: a write has not returned: the reader of
+    the console may have stopped reading.
     """
 
     cut: set[int] = field(default_factory=set)
@@ -50,7 +49,7 @@ class Stream:
 
     Attributes:
         source: Reading end of the pipe; closed by the pump.
-        console: Descriptor of our own stdout or stderr, or None: not shown.
+        console: Descriptor of the launcher's stdout or stderr, or None: not shown.
         prefix: Put before every line on the console; with a prefix whole lines are written.
         shows_prompts: But the start of a line is written at once: it may be a question.
         file: The log file, or None; closed by the pump.
@@ -73,12 +72,12 @@ class Stream:
     consoles: Consoles = field(default_factory=Consoles)
     """The pump's, for all its streams."""
     _partial: bytearray = field(default_factory=bytearray)
-    _heard_at: float = 0.0
+    _received_at: float = 0.0
     _shown: int = 0
     """How much of it is on the console."""
 
     def pump(self) -> bool:
-        """Pass on what is there; False at the end of the stream."""
+        """Pass on the available data; False at the end of the stream."""
         try:
             data = os.read(self.source, _CHUNK_BYTES)
         except BlockingIOError:
@@ -94,7 +93,7 @@ class Stream:
         return True
 
     def drain(self) -> bool:
-        """Pass on what is there by now, and not what comes meanwhile; False at the end of it."""
+        """Pass on the data that is available now; False at the end of the stream."""
         for _ in range(_PIPE_BYTES_MAX // _CHUNK_BYTES):
             if not wait_for.readable(self.source, 0.0):
                 break
@@ -103,7 +102,7 @@ class Stream:
         return True
 
     def close(self) -> None:
-        """Close what is ours; an unfinished line has come to its end."""
+        """Close pipe and files; an unfinished line ends here."""
         self._lines(b"", final=True)
         with contextlib.suppress(OSError):
             os.close(self.source)
@@ -115,7 +114,7 @@ class Stream:
         """The last lines, an unfinished one included, as text; and when they came (monotonic)."""
         kept = list(self.tail)
         if self._partial:
-            kept.append((bytes(self._partial), self._heard_at))
+            kept.append((bytes(self._partial), self._received_at))
         kept = kept[-TAIL_LINES:]
         lines = [line[:TAIL_LINE_BYTES].decode(errors="replace") for line, _ in kept]
         return lines, [at for _, at in kept]
@@ -123,7 +122,7 @@ class Stream:
     def _lines(self, data: bytes, *, final: bool) -> None:
         self._partial += data
         if data:
-            self._heard_at = clock.monotonic()
+            self._received_at = clock.monotonic()
         end = self._partial.rfind(b"\n") + 1
         if final:
             end = len(self._partial)
@@ -135,7 +134,7 @@ class Stream:
             self._show(self.console, lines)
         if not lines:
             return
-        kept, at = lines[-TAIL_LINES:], self._heard_at
+        kept, at = lines[-TAIL_LINES:], self._received_at
         self.tail.extend((line[:TAIL_LINE_BYTES].rstrip(b"\r\n"), at) for line in kept)
         if self.log is not None:
             self.log.write(self.log_prefix, lines)
@@ -145,7 +144,7 @@ class Stream:
                 self.matched_file.write(b"".join(kept))
 
     def _show(self, console: int, lines: Sequence[bytes]) -> None:
-        """Whole lines, less what is shown of the first, and the start of the next if wanted."""
+        """Whole lines, without the shown start of the first; the start of the next if wanted."""
         shown = b""
         if self._shown and lines:
             first, *lines = b"".join(lines)[self._shown :].splitlines(keepends=True) or [b"\n"]
@@ -180,19 +179,14 @@ class OutputPump:
         self._errands: deque[Callable[[], None]] = deque()
         self._writers: dict[str, FileWriter] = {}
         self._closing = False  # the thread is to stop
-        self._closed = False  # nobody may ask for anything any more
+        self._closed = False  # no call has an effect any more
         self._thread = threading.Thread(target=self._run, name="holdfast-output", daemon=True)
         self._thread.start()
 
-    def writer(self, folder: str, tell: Tell) -> FileWriter:
-        """Writes the files below ``folder``; the same for each call, and closed by the pump.
-
-        Args:
-            folder: Absolute.
-            tell: See :class:`.FileWriter`.
-        """
+    def writer(self, folder: str, report: Report) -> FileWriter:
+        """Writes the files below ``folder`` (absolute); one for all calls, closed by the pump."""
         if folder not in self._writers:
-            self._writers[folder] = FileWriter(folder, tell)
+            self._writers[folder] = FileWriter(folder, report)
         return self._writers[folder]
 
     def add(self, stream: Stream) -> None:
@@ -206,13 +200,13 @@ class OutputPump:
         self._do(register)
 
     def call(self, errand: Callable[[], None]) -> None:
-        """Call ``errand`` in the pump's thread, after what was asked of it before."""
+        """Call ``errand`` in the pump's thread, after all earlier ones."""
         self._do(errand)
 
     def write(self, descriptor: int, data: bytes) -> None:
-        """Write our own lines to ``descriptor``, in order with what the ranks write.
+        """Write the launcher's lines to ``descriptor``, in order with the output of the ranks.
 
-        A progress bar of a rank has no end of line: ours begins below it.
+        A progress bar of a rank has no end of line: the launcher's line begins below it.
         """
 
         def write() -> None:
@@ -224,7 +218,7 @@ class OutputPump:
     def settle(self, streams: Sequence[Stream], timeout_s: float) -> bool:
         """Wait until all that was written to ``streams`` so far has been passed on.
 
-        For a rank that has just ended: what it wrote is in the pipe. Does not wait for the end of
+        For a rank that has just ended: its last output is in the pipe. Does not wait for the end of
         the stream, which a grandchild may hold open for ever. A pump that has had no CPU is waited
         for longer than ``timeout_s``: why the rank failed depends on its last lines.
 
@@ -247,7 +241,7 @@ class OutputPump:
         return True
 
     def close(self, timeout_s: float) -> None:
-        """Pass on what is there and stop; gives up after ``timeout_s``. Nothing the second time."""
+        """Pass on the available data and stop, within ``timeout_s``. Nothing the second time."""
         if self._closed:
             return
 
@@ -292,7 +286,7 @@ class OutputPump:
 
 
 def _write(descriptor: int, data: bytes, consoles: Consoles) -> None:
-    """Write all of ``data``; what cannot be written (closed terminal, full disk) is lost."""
+    """Write all of ``data``, or lose it (closed terminal, full disk)."""
     cut = consoles.cut
     (cut.discard if data.endswith(b"\n") else cut.add)(descriptor)
     view = memoryview(data)
@@ -300,7 +294,7 @@ def _write(descriptor: int, data: bytes, consoles: Consoles) -> None:
     while view:
         try:
             view = view[os.write(descriptor, view) :]
-        except BlockingIOError:  # somebody made our console non-blocking
+        except BlockingIOError:  # another process made the console non-blocking
             wait_for.writable(descriptor)
         except OSError:
             break

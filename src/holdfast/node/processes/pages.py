@@ -13,13 +13,10 @@ from holdfast.page.page import PageError, create_page
 
 
 class Pages:
-    """Makes and removes pages.
+    """Makes and removes pages in ``folder``, which is private, and on tmpfs where there is one.
 
-    Args:
-        folder: Private, on tmpfs where there is one.
-        make_spare: Makes the folder to use when there is no space in the first; called once, when
-            it is needed. Raises OSError.
-        on_trouble: Told once per cycle, what happened to which local rank, and what follows.
+    ``make_spare`` makes the folder that is used when the first has no space, or raises OSError.
+    ``on_trouble`` is called once per cycle with the reason and the consequence.
     """
 
     def __init__(
@@ -28,7 +25,7 @@ class Pages:
         self._folder = folder
         self._make_spare = make_spare
         self._on_trouble = on_trouble
-        self._told_of = -1
+        self._reported_cycle = -1
         self.spare: str | None = None
 
     def make(self, cycle: Cycle, local_rank: LocalRank) -> str | None:
@@ -63,22 +60,22 @@ class Pages:
             path = _path(self.spare, cycle, local_rank)
             create_page(path, cycle)
         except OSError as error:
-            self._tell(
+            self._report(
                 cycle,
                 f"cycle {cycle}: local rank {local_rank} (and perhaps others) runs unwatched, "
                 f"hangs will not be found: {why}; {error}. Make space there",
             )
             return None
-        self._tell(
+        self._report(
             cycle,
             f"cycle {cycle}: {why}; pages go to {self.spare} instead. Make space in "
             f"{Path(self._folder).parent}",
         )
         return path
 
-    def _tell(self, cycle: Cycle, text: str) -> None:
-        if self._told_of != cycle:
-            self._told_of = cycle
+    def _report(self, cycle: Cycle, text: str) -> None:
+        if self._reported_cycle != cycle:
+            self._reported_cycle = cycle
             self._on_trouble(text)
 
 

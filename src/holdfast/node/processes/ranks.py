@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,21 +23,19 @@ from holdfast.base.file_writer import LineLog, LogFile, cycle_path
 from holdfast.base.processes import child
 from holdfast.base.processes.run_delay import RunDelay
 from holdfast.base.pure.numbering import Cycle, GlobalRank, GroupRank, LocalRank, Pid
-from holdfast.evidence.pure.attribution import Attribution
 from holdfast.evidence.pure.failure import RankEnd
+from holdfast.evidence.pure.failure_kinds import Attribution
 from holdfast.net.port import ReservedPort
+from holdfast.node.console import LOGGER, STDERR, STDOUT, log_error
 from holdfast.node.processes.output import OutputPump, Stream
-from holdfast.node.processes.worker_env import Place, worker_env
-from holdfast.node.pure.rank_life import RankLife, State
+from holdfast.node.processes.worker_env import RankPlace, rank_env
+from holdfast.node.pure.rank_life import LifeState, RankLife
 from holdfast.options.plan import LaunchPlan
 
 if TYPE_CHECKING:
-    from holdfast.job.pure import membership
-    from holdfast.job.pure.membership import Round
+    from holdfast.job.pure.member import StartRanks
 
-LOGGER = logging.getLogger("holdfast")
-STDIN, STDOUT, STDERR = 0, 1, 2
-"""Descriptor of a stream; of output, also its bit in ``--redirects`` and ``--tee``."""
+_STDIN = 0
 _FILES = {STDOUT: "stdout.log", STDERR: "stderr.log"}
 _SETTLE_S = 0.2
 """How long a report waits, at most, for a console that does not take its output."""
@@ -51,10 +48,10 @@ _MESSAGE_CHARS_MAX = 2000
 
 
 @dataclass
-class Rank:
+class RankProcess:
     """One rank's process in one cycle."""
 
-    place: Place
+    place: RankPlace
     folder: Path
     error_file: Path
     """Where torch's ``@record`` writes an exception."""
@@ -72,7 +69,7 @@ class Rank:
     """Why a restart in place began that is held up."""
     began_restart_at: float = 0.0
     raised: str = ""
-    """The traceback of the exception that ends it, as it told us."""
+    """The traceback of the exception that ends it, as it reported it."""
     parked: tuple[int, int] = (0, 0)
     """Interpreters that were parked on its node when it was killed, and their memory in KiB."""
 
@@ -85,10 +82,8 @@ class Rank:
         if self.exit_code is not None or not self.pid:
             return False
         if signum != signal.SIGKILL and (self.life.exits_now or child.is_ending(self.pid)):
-            return False  # what it ends with was not asked for
-        if (
-            signum != signal.SIGKILL
-        ):  # a stopped process takes no other: see base/pure/kill_ladder.py
+            return False  # its exit code is no answer to the signal
+        if signum != signal.SIGKILL:  # a stopped process takes no other: see kill_ladder.py
             child.send_signal(self.pid, signal.SIGCONT, group=group)
             self._run_delay = self._run_delay or RunDelay(self.pid)
         child.send_signal(self.pid, signum, group=group)
@@ -134,7 +129,7 @@ class Rank:
             oom_kills=memory.oom_since(self.oom_before) if exit_code else (),
             peak_rss_kib=self.peak_rss_kib,
             parked=self.parked,
-            is_stuck=life.state(now) is State.STUCK,
+            is_stuck=life.state(now) is LifeState.STUCK,
             is_condemned=life.is_condemned,
             raised=self.raised,
             raised_at=life.raised_at,
@@ -152,71 +147,30 @@ class Rank:
         return ([], []) if stream is None else stream.last_lines()
 
 
-@dataclass(frozen=True)
-class NodePlace:
-    """Where this node stands in a cycle; by default it is the only one.
-
-    Attributes:
-        rank_offset: Global rank of its local rank 0.
-        world_size: None: as many ranks as this node has.
-        master_addr, master_port: Where rank 0 listens.
-        gloo_interface: On which gloo has to listen to be reached; None: it finds out.
-    """
-
-    master_addr: str
-    master_port: int
-    group_rank: int = 0
-    group_world_size: int = 1
-    rank_offset: int = 0
-    world_size: int | None = None
-    gloo_interface: str | None = None
-
-    @classmethod
-    def of(cls, formed: Round, place: membership.Place, gloo_interface: str | None) -> NodePlace:
-        """As it was decided; ``gloo_interface``: see above."""
-        return cls(
-            master_addr=formed.master_addr,
-            master_port=formed.master_port,
-            group_rank=place.group_rank,
-            group_world_size=len(formed.places),
-            rank_offset=place.rank_offset,
-            world_size=formed.world_size,
-            gloo_interface=gloo_interface,
-        )
-
-
 class Ranks:
     """The ranks of one cycle.
 
-    Args:
-        plan: What a rank is.
-        node: Where this node stands.
-        run_dir: Where people find what was written; touched by the pump alone.
-        staged: Folder in memory; what ranks write there is delivered to ``run_dir``.
-        cycle: Which cycle.
-        job: Marks every process.
-        port: Kept free for rank 0, where that is on this node.
-        lives: By local rank.
-
-    Raises:
-        OSError: A folder can be made neither in memory nor in ``run_dir``.
+    Raises OSError where a folder can be made neither in ``staged`` nor in ``run_dir``.
+    ``staged`` is in memory: files of ranks are delivered from there to ``run_dir``, which only the
+    pump touches. ``port`` is kept free for rank 0, where that is on this node.
     """
 
     def __init__(
         self,
         plan: LaunchPlan,
-        node: NodePlace,
+        start: StartRanks,
+        gloo_interface: str | None,
         run_dir: Path,
         staged: Path,
-        cycle: int,
         job: str,
         port: ReservedPort | None,
         lives: Mapping[int, RankLife],
     ) -> None:
-        self.cycle = Cycle(cycle)
-        self.folder = run_dir / f"attempt_{cycle}"
+        self.formed, self.place = start.round, start.place
+        self.cycle = Cycle(self.formed.cycle)
+        self.folder = run_dir / f"attempt_{self.cycle}"
         self._run_dir = str(run_dir)
-        self.node = node
+        self._gloo_interface = gloo_interface
         self._plan = plan
         self._job = job
         self._port = port
@@ -224,17 +178,17 @@ class Ranks:
         self.ranks = {}
         for local_rank, life in lives.items():
             folder = self.folder / str(local_rank)
-            in_memory = staged / f"attempt_{cycle}" / str(local_rank)
+            in_memory = staged / f"attempt_{self.cycle}" / str(local_rank)
             try:
                 in_memory.mkdir(parents=True)
             except OSError:  # memory is full
                 in_memory = folder
                 folder.mkdir(parents=True)
             error_file = in_memory / "error.json"
-            self.ranks[local_rank] = Rank(self._place(local_rank), folder, error_file, life)
+            self.ranks[local_rank] = RankProcess(self._place(local_rank), folder, error_file, life)
 
     def marker(self, local_rank: int) -> str:
-        """What every process of this rank carries in its environment."""
+        """The marker in the environment of every process of this rank."""
         return f"{self._job}.{self.cycle}.{local_rank}"
 
     def start(
@@ -246,20 +200,10 @@ class Ranks:
         monitor_socket: str | None,
         pump: OutputPump,
         take: Callable[..., int | None],
-    ) -> Rank:
-        """Start one rank, from its parked process if it has one.
+    ) -> RankProcess:
+        """Start one rank, from its parked process if it has one (``take``, see :meth:`.Part.take`).
 
-        Args:
-            local_rank: Which one.
-            tie: See :func:`.child.death_tie`.
-            base_env: The launcher's environment.
-            launcher_socket: Path of the socket for control requests.
-            monitor_socket: Path of the socket of its monitor; None: it has none.
-            pump: Takes its output where something has to be done with it.
-            take: See :meth:`.Part.take`.
-
-        Raises:
-            OSError: A file or pipe for its output, or its process, cannot be made.
+        Raises OSError where a file or pipe for its output, or its process, cannot be made.
         """
         rank = self.ranks[local_rank]
         plan = self._plan
@@ -276,17 +220,17 @@ class Ranks:
         rank.oom_before = memory.oom_kills()
         if plan.applog is not None and self._log is None:
             path = cycle_path(plan.applog, self.cycle)
-            writer = pump.writer(os.path.dirname(path), _tell_error)  # noqa: PTH120
-            self._log = LineLog(path, _tell_error, writer)
+            writer = pump.writer(os.path.dirname(path), log_error)  # noqa: PTH120
+            self._log = LineLog(path, log_error, writer)
         with contextlib.ExitStack() as stack:
             outputs = {
                 number: self._output(rank, number, pump, stack) for number in (STDOUT, STDERR)
             }
-            inputs = {STDIN: STDIN} if local_rank == plan.stdin_rank else {}
+            inputs = {_STDIN: _STDIN} if local_rank == plan.stdin_rank else {}
             streams = [*outputs.values(), *inputs.values()]
             parked = take(local_rank, command, env, streams)
             rank.is_warm = bool(parked)
-            changed = {number: ours for number, ours in outputs.items() if ours != number}
+            changed = {number: fd for number, fd in outputs.items() if fd != number}
             pid = parked or child.spawn_rank(
                 tie,
                 command,
@@ -299,20 +243,21 @@ class Ranks:
         return rank
 
     def let_rank_0_go_first(self) -> None:
-        """Give a warm rank 0 a moment to listen, before those are started that will connect to it.
+        """Give a warm rank 0 a moment to listen, before the others begin, which connect to it.
 
-        Parked processes reach that point within a few hundredths of a second, all at the same time,
+        Parked processes are held before their scripts until then. They would reach that point
+        within a few hundredths of a second, all at the same time,
         and torch's client that comes a moment too early tries again only after 0.3 to 0.7 s.
         """
         first = self.ranks[0]
         if self._port is not None and first.is_warm and len(self.ranks) > 1:
             self._port.wait_until_listened_on(_LISTENS_WITHIN_S)
 
-    def with_pid(self, pid: int) -> Rank | None:
+    def with_pid(self, pid: int) -> RankProcess | None:
         """The living rank whose process this is."""
         return next((r for r in self.ranks.values() if r.pid == pid and r.exit_code is None), None)
 
-    def with_rank(self, rank: int) -> Rank | None:
+    def with_rank(self, rank: int) -> RankProcess | None:
         """The one of this number, alive or not."""
         return next((r for r in self.ranks.values() if r.place.rank == rank), None)
 
@@ -339,23 +284,23 @@ class Ranks:
         if self._log is not None:
             pump.call(self._log.close)
 
-    def _place(self, local_rank: int) -> Place:
-        nproc, node = self._plan.nproc_per_node, self.node
-        return Place(
+    def _place(self, local_rank: int) -> RankPlace:
+        formed, node = self.formed, self.place
+        return RankPlace(
             local_rank=LocalRank(local_rank),
             rank=GlobalRank(node.rank_offset + local_rank),
             group_rank=GroupRank(node.group_rank),
-            local_world_size=nproc,
-            world_size=nproc if node.world_size is None else node.world_size,
-            group_world_size=node.group_world_size,
+            local_world_size=self._plan.nproc_per_node,
+            world_size=formed.world_size,
+            group_world_size=len(formed.places),
             cycle=self.cycle,
-            master_addr=node.master_addr,
-            master_port=node.master_port,
-            gloo_interface=node.gloo_interface,
+            master_addr=formed.master_addr,
+            master_port=formed.master_port,
+            gloo_interface=self._gloo_interface,
         )
 
     def _output(
-        self, rank: Rank, number: int, pump: OutputPump, stack: contextlib.ExitStack
+        self, rank: RankProcess, number: int, pump: OutputPump, stack: contextlib.ExitStack
     ) -> int:
         """Descriptor that the rank gets as its stdout or stderr.
 
@@ -365,7 +310,7 @@ class Ranks:
         """
         plan = self._plan
         local_rank = rank.place.local_rank
-        tee = bool(plan.tee.get(local_rank, 0) & number)
+        tee = bool(plan.tee.get(local_rank, 0) & number)  # of output, the descriptor is its bit
         to_file = tee or bool(plan.redirects.get(local_rank, 0) & number)
         shown = plan.local_ranks_filter is None or local_rank in plan.local_ranks_filter
         filters = {
@@ -399,47 +344,57 @@ class Ranks:
         return write_end
 
     def _file(self, path: Path, pump: OutputPump) -> LogFile:
-        return LogFile(str(path), pump.writer(self._run_dir, _tell_error), _tell_error)
+        return LogFile(str(path), pump.writer(self._run_dir, log_error), log_error)
 
-    def _log_prefix(self, place: Place) -> bytes:
+    def _log_prefix(self, place: RankPlace) -> bytes:
         """Specification 11: the global rank, aligned to the right."""
         return f"{place.rank:>{len(str(place.world_size - 1))}}: ".encode()
 
-    def _prefix(self, place: Place) -> bytes:
+    def _prefix(self, place: RankPlace) -> bytes:
         template = Template(self._plan.log_line_prefix_template)
         return template.safe_substitute(
             role_name=self._plan.role, rank=place.rank, local_rank=place.local_rank
         ).encode()
 
 
-def rank_env(
-    plan: LaunchPlan,
-    place: Place,
-    base_env: Mapping[str, str],
-    launcher_socket: str,
-    monitor_socket: str | None,
-    *,
-    error_file: str = "",
-    marker: str = "",
-) -> dict[str, str]:
-    """The whole environment of one rank; without keywords, as far as the cycle has no part in it.
+class Rank0Port:
+    """The port of rank 0 in the next cycle, kept free in case that is on this node.
 
-    Raises:
-        ConfigError: See :func:`.worker_env`.
+    ``fixed``, the one that the user has chosen, is not kept. Raises OSError where none is free.
     """
-    return worker_env(
-        base_env,
-        place,
-        role=plan.role,
-        run_id=plan.run_id,
-        max_restarts=plan.max_restarts,
-        error_file=error_file,
-        launcher_socket=launcher_socket,
-        monitor_socket=monitor_socket,
-        marker=marker,
-        virtual_local_rank=plan.virtual_local_rank,
-        health_endpoint=plan.health_endpoint,
-    )
+
+    def __init__(self, fixed: int | None) -> None:
+        self._fixed = fixed
+        self._kept = ReservedPort() if fixed is None else None
+
+    @property
+    def number(self) -> int:
+        """The port."""
+        return self._kept.number if self._kept else self._fixed or 0
+
+    def hand_over(self) -> ReservedPort | None:
+        """The next cycle has it now."""
+        kept, self._kept = self._kept, None
+        return kept
+
+    def reserve(self) -> bool:
+        """Keep another if none is kept; whether :attr:`number` has changed.
+
+        There may be no next cycle: a host without a free port must not cost a job its success.
+        """
+        if self._kept is not None or self._fixed is not None:
+            return False
+        try:
+            self._kept = ReservedPort()
+        except OSError as error:
+            LOGGER.warning("no port can be kept for the next cycle, which uses the last: %s", error)
+            return False
+        return True
+
+    def release(self) -> None:
+        """There is no next cycle."""
+        if self._kept:
+            self._kept.release()
 
 
 def read_error_file(path: Path) -> tuple[str | None, str | None]:
@@ -464,10 +419,6 @@ def _message_in(error: Any) -> tuple[str | None, str | None]:
     return text, traceback if isinstance(traceback, str) else None
 
 
-def _tell_error(text: str) -> None:
-    LOGGER.error("%s", text)
-
-
 @contextlib.contextmanager
 def _null() -> Iterator[int]:
     descriptor = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
@@ -478,15 +429,10 @@ def _null() -> Iterator[int]:
 
 
 def write_error_file(path: Path, text: str, exit_code: int, cause: RankEnd | None = None) -> None:
-    """Hand the first cause up, in torch's format, to whoever gave the launcher an error file.
+    """Write the first cause in torch's format, to the error file that the launcher was given.
 
     Kubernetes reads ``/dev/termination-log`` this way. A file that can't be written is passed over.
-
-    Args:
-        path: Of the file.
-        text: What it was.
-        exit_code: Of the rank; of this launcher, where no rank of this node is the cause.
-        cause: That rank's end; None: it is on another node.
+    ``exit_code`` is the rank's, or this launcher's where the cause is on another node.
     """
     found = Attribution() if cause is None else cause.attribution
     message = {

@@ -1,6 +1,6 @@
 """End the processes that ranks left behind, and at the exit all that the launcher has started.
 
-Which processes those are is said by ``base/processes/family.py``; see docs/what-is-killed.md.
+Which processes those are is said by ``base/processes/descendants.py``; see docs/what-is-killed.md.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.base import clock
-from holdfast.base.processes import leftovers, memory_read
+from holdfast.base.processes import file_read, reaper
 from holdfast.base.pure.wording import count
 from holdfast.node.console import LOGGER
 from holdfast.node.part import Part
@@ -17,7 +17,7 @@ from holdfast.node.records import run_dirs
 
 if TYPE_CHECKING:
     from holdfast.base.processes.child import Reaped
-    from holdfast.base.processes.family import Family
+    from holdfast.base.processes.descendants import Family
     from holdfast.base.pure.ownership import Identity
     from holdfast.net.loop import Loop
 
@@ -28,14 +28,8 @@ _LAST_SWEEP_S = 2.0
 class Sweeper(Part):
     """The processes below one launcher. Main thread only.
 
-    Args:
-        loop: Tells when a process has ended whose end nobody else is told of.
-        spared: Processes of the launcher that outlive a cycle.
-        living_ranks: The processes of ranks.
-        on_swept: Called when nothing is left of a cycle.
-
-    Attributes:
-        family: Knows the processes below this launcher; set before there are any.
+    ``spared`` are processes of the launcher that outlive a cycle. ``family``, the register of all
+    processes below it, is set before there are any.
     """
 
     def __init__(
@@ -51,7 +45,7 @@ class Sweeper(Part):
         self._living_ranks = living_ranks
         self._on_swept = on_swept
         self._helpers: frozenset[int] = frozenset()
-        self._trackers = leftovers.Trackers(self._watch)
+        self._trackers = reaper.Trackers(self._watch)
         self._is_sweeping = False
         self._again_at: float | None = None
 
@@ -65,7 +59,7 @@ class Sweeper(Part):
         return self.family.reap(self.own_pids())
 
     def remember(self) -> None:
-        """Before ranks are signalled: what they started may lose its parent."""
+        """Before ranks are signalled: their children may lose their parent."""
         if self.family:
             self.family.remember(self.own_pids())
 
@@ -75,15 +69,15 @@ class Sweeper(Part):
         return self.family.below(self.own_pids(), self._spared())
 
     # ------------------------------------------------------------ a cycle is over
-    def begin(self, *, tells_what_is_left: bool) -> None:
-        """All ranks have ended: end what they left, and tell when that is done."""
-        if tells_what_is_left:
-            left = leftovers.running(self._remaining())
+    def begin(self, *, logs_leftovers: bool) -> None:
+        """All ranks have ended: end their leftovers, then call ``on_swept``."""
+        if logs_leftovers:
+            left = reaper.running(self._remaining())
             if left:
                 LOGGER.warning(
                     "killing %s that the ranks left behind:", count(len(left), "process", "es")
                 )
-            for line in leftovers.describe_each(left):
+            for line in reaper.describe_each(left):
                 LOGGER.warning("  %s", line)
         self._is_sweeping = True
         self.go_on()
@@ -95,14 +89,14 @@ class Sweeper(Part):
         left = self._remaining()
         to_kill, self._again_at = self._trackers.sort(left.values(), clock.monotonic())
         for identity in to_kill:
-            leftovers.kill(identity)
+            reaper.kill(identity)
         if not left:
             self.stop()
             self._report_left_alone()
             self._on_swept()
 
     def stop(self) -> None:
-        """What is left has taken too long, and is not waited for any more."""
+        """Wait for leftovers no longer: they have taken too long."""
         self._is_sweeping = False
         self._trackers.close()
 
@@ -125,21 +119,18 @@ class Sweeper(Part):
     def _report_left_alone(self) -> None:
         assert self.family is not None
         for pid, why in self.family.left_alone().items():
-            name = leftovers.describe([pid])
+            name = reaper.describe([pid])
             LOGGER.warning("left alone below this launcher: %s: %s", name, why)
 
     # ------------------------------------------------------------ the launcher ends
     def keep_helpers(self) -> None:
-        """What the launcher has started is still its own when it has let go of it."""
+        """Remember the launcher's own processes before it closes their connections."""
         self._helpers = self.own_pids()
 
     def end_everything(self, spared: Collection[int] = ()) -> None:
-        """Whatever way the launcher leaves: nothing that it started stays. Usually there is none.
+        """However the launcher leaves, no process that it started stays. Usually there is none.
 
-        After :meth:`keep_helpers`.
-
-        Args:
-            spared: Processes that the caller ends later, with what is below them.
+        After :meth:`keep_helpers`. The caller ends ``spared`` later, with all below them.
         """
         family = self.family
         assert family is not None
@@ -148,22 +139,22 @@ class Sweeper(Part):
         def reap() -> None:
             for reaped in family.reap(self.own_pids()):
                 self._helpers -= {reaped.pid}
-                memory_read.forget(reaped.pid)
+                file_read.forget(reaped.pid)
 
-        if left := leftovers.end_all(
+        if left := reaper.end_all(
             _LAST_SWEEP_S, lambda: family.below(self.own_pids(), spared), reap
         ):
             LOGGER.error(
                 "left behind, still there %g s after SIGKILL: %s",
                 _LAST_SWEEP_S,
-                leftovers.describe(left),
+                reaper.describe(left),
             )
         self._report_left_alone()
         family.close()
 
 
 def end_orphans() -> None:
-    """Before anything is started: end what a killed launcher of this user has left on this node."""
+    """End processes that a killed launcher of this user has left on this node."""
     ended, left = run_dirs.end_orphaned_processes()
     if ended:
         LOGGER.warning(

@@ -1,9 +1,10 @@
-"""The environment of a rank: torchrun's variables, nvidia-resiliency-ext's, and ours. Pure."""
+"""The environment of a rank: variables of torchrun, nvidia-resiliency-ext, holdfast. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from holdfast.base.processes.proc import MARKER
 from holdfast.base.pure.numbering import Cycle, GlobalRank, GroupRank, LocalRank
@@ -13,6 +14,9 @@ from holdfast.fault_tolerance.data import (
     FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR,
 )
 from holdfast.job.pure.job_secret import drop_secret
+
+if TYPE_CHECKING:
+    from holdfast.options.plan import LaunchPlan
 
 HEALTH_ENDPOINT = "HOLDFAST_NODE_HEALTH_CHECK_ENDPOINT"
 """Path of the socket of this node's health service, for ranks that want to ask it as well."""
@@ -39,7 +43,7 @@ PER_CYCLE = LASTING | {
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlace:
     """Where a rank stands in its cycle.
 
     Roles are not mixed within a job, so that role rank and size equal the global ones.
@@ -57,27 +61,23 @@ class Place:
     gloo_interface: str | None = None
 
 
-def unplaced(local_rank: int, nproc: int) -> Place:
+def unplaced(local_rank: int, nproc: int) -> RankPlace:
     """The place of a rank before its node has one: for settings that no cycle has a part in."""
     place = LocalRank(local_rank), GlobalRank(0), GroupRank(0)
-    return Place(*place, nproc, nproc, 1, Cycle(0), master_addr="", master_port=0)
+    return RankPlace(*place, nproc, nproc, 1, Cycle(0), master_addr="", master_port=0)
 
 
-def worker_env(
+def rank_env(
+    plan: LaunchPlan,
+    place: RankPlace,
     base: Mapping[str, str],
-    place: Place,
-    *,
-    role: str,
-    run_id: str,
-    max_restarts: int,
-    error_file: str,
     launcher_socket: str,
     monitor_socket: str | None,
-    marker: str,
-    virtual_local_rank: bool = False,
-    health_endpoint: str | None = None,
+    *,
+    error_file: str = "",
+    marker: str = "",
 ) -> dict[str, str]:
-    """The whole environment of one rank in one cycle.
+    """The environment of one rank; without keywords, as far as the cycle has no part in it.
 
     ``TORCHELASTIC_RESTART_COUNT`` is the cycle: job-wide, 0 at first, never decreasing.
     ``TORCHELASTIC_USE_AGENT_STORE`` is False: rank 0 hosts a fresh store in every cycle, so that
@@ -92,7 +92,7 @@ def worker_env(
         "RANK": str(place.rank),
         "GROUP_RANK": str(place.group_rank),
         "ROLE_RANK": str(place.rank),
-        "ROLE_NAME": role,
+        "ROLE_NAME": plan.role,
         "LOCAL_WORLD_SIZE": str(place.local_world_size),
         "WORLD_SIZE": str(place.world_size),
         "GROUP_WORLD_SIZE": str(place.group_world_size),
@@ -100,8 +100,8 @@ def worker_env(
         "MASTER_ADDR": place.master_addr,
         "MASTER_PORT": str(place.master_port),
         "TORCHELASTIC_RESTART_COUNT": str(place.cycle),
-        "TORCHELASTIC_MAX_RESTARTS": str(max_restarts),
-        "TORCHELASTIC_RUN_ID": run_id,
+        "TORCHELASTIC_MAX_RESTARTS": str(plan.max_restarts),
+        "TORCHELASTIC_RUN_ID": plan.run_id,
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCHELASTIC_ERROR_FILE": error_file,
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": base.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
@@ -109,18 +109,18 @@ def worker_env(
         FT_LAUNCHER_IPC_SOCKET_ENV_VAR: launcher_socket,
         MARKER: marker,
     }
-    drop_secret(env)  # launchers need it, and nobody else
+    drop_secret(env)  # only launchers need it
     if monitor_socket is None:
         env.pop(FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR, None)
     else:
         env[FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR] = monitor_socket
-    if health_endpoint is not None:
-        env[HEALTH_ENDPOINT] = health_endpoint
+    if plan.health_endpoint is not None:
+        env[HEALTH_ENDPOINT] = plan.health_endpoint
     if place.gloo_interface is not None:
         env.setdefault("GLOO_SOCKET_IFNAME", place.gloo_interface)
     if place.local_world_size > 1:
         env.setdefault("OMP_NUM_THREADS", "1")
-    if virtual_local_rank:
+    if plan.virtual_local_rank:
         env["LOCAL_RANK"] = "0"
         env["CUDA_VISIBLE_DEVICES"] = _own_device(base, place.local_rank)
     return env

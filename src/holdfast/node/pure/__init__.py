@@ -1,1 +1,1 @@
-"""What the launcher of a node decides: its ranks, its host, its parked interpreters."""
+"""The launcher's machines: its ranks, their lives, the evidence at an incident."""

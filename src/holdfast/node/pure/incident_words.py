@@ -1,7 +1,4 @@
-"""An incident of the job, as programs read it, as people read it, and in three lines. Pure.
-
-docs/incidents.md documents the form of the JSON.
-"""
+"""An incident of the job as JSON, as a page for people, and as three log lines. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.base.pure.codec import encode
-from holdfast.base.pure.rank_sets import ranks_of, text_of
+from holdfast.base.pure.codec import encode, encode_fields
+from holdfast.base.pure.rank_sets import named, ranks_of
 from holdfast.base.pure.wording import count
+from holdfast.events.run.rank_words import restart_words, signal_words
 from holdfast.evidence.pure.evidence import (
     COMMUNICATION,
     COMPUTING,
@@ -30,10 +28,10 @@ from holdfast.evidence.pure.evidence import (
     RankDigest,
     Verdict,
 )
-from holdfast.evidence.pure.evidence_words import in_words
-from holdfast.evidence.pure.incident import advice, seconds, what
-from holdfast.page.pure.clocks import Overdue
-from holdfast.watch.pure.monitor_messages import Overdue as SaidOverdue
+from holdfast.evidence.pure.incident import advice, describe_clock, seconds
+from holdfast.evidence.pure.rank_words import in_words
+from holdfast.node.pure.node_evidence import IncidentOver
+from holdfast.watch.pure.monitor_messages import Overdue, Signalled
 
 SCHEMA_VERSION = 1
 _GROUPS_SHOWN = 4
@@ -59,51 +57,43 @@ _NEXT_OF_HIDDEN_WORKER = "Give the DataLoader a timeout: its error says what the
 
 
 @dataclass
-class Incident:
-    """All that is known of an incident on one node.
+class NodeIncident:
+    """An incident, with the facts that one node adds.
 
     Attributes:
-        number: In the job, from 1.
-        cycle: In which it was.
-        node: Where this is written.
+        over: The incident, as the node knows it now.
+        node: Name of the host that writes it.
         time: When the evidence was complete, for people.
         wall: The same, seconds since 1970.
-        verdict: On all ranks.
-        digests: By rank: of this node, on the leader's node of all.
-        without: Nodes whose evidence is missing, and why; empty: none is.
         cause: The first timeout that ran out on this node; None: none did.
         evidence_s: From there to the verdict; None: as above.
-        done: What was done, in words.
-        cost_s: From the last sign of life of the first overdue rank until one of the next cycle
-            reported to its monitor; None: none has.
+        signals: Those that monitors have sent.
+        next_cycle: The first that began after it; None: none has.
         stderr: Last lines of the ranks of this node, by rank; without those whose stderr does not
             go through the launcher.
-        notifies: This node starts the command of ``--ft-on-incident`` for it.
+        cost_s: From the last progress of the first overdue rank until a rank of the next cycle
+            reported to its monitor; None: none has.
     """
 
-    number: int
-    cycle: int
+    over: IncidentOver
     node: str
     time: str
     wall: float
-    verdict: Verdict
-    digests: Mapping[int, RankDigest]
-    without: str = ""
-    cause: SaidOverdue | None = None
+    cause: Overdue | None = None
     evidence_s: float | None = None
-    done: list[str] = field(default_factory=list)
+    signals: list[Signalled] = field(default_factory=list)
+    next_cycle: int | None = None
     stderr: Mapping[int, Sequence[str]] = field(default_factory=dict)
     cost_s: float | None = None
-    notifies: bool = False
 
 
-def to_json(incident: Incident) -> dict[str, Any]:
-    """For programs."""
-    verdict, cause = incident.verdict, incident.cause
+def to_json(incident: NodeIncident) -> dict[str, Any]:
+    """For programs; docs/incidents.md documents it."""
+    over, verdict, cause = incident.over, incident.over.verdict, incident.cause
     return {
         "schema_version": SCHEMA_VERSION,
-        "incident": incident.number,
-        "cycle": incident.cycle,
+        "incident": over.incident,
+        "cycle": over.cycle,
         "node": incident.node,
         "time": incident.time,
         "wall": incident.wall,
@@ -124,17 +114,19 @@ def to_json(incident: Incident) -> dict[str, Any]:
             "age_s": cause.age_s,
             "limit_s": cause.limit_s,
         },
-        "without": incident.without,
+        "without": over.without,
+        "signals": [encode_fields(each) for each in incident.signals],
+        "next_cycle": incident.next_cycle,
         "done": _done(incident),
         "next": ". ".join(next_steps(incident)),
         "evidence_s": incident.evidence_s,
         "cost_s": incident.cost_s,
-        "notifies": incident.notifies,
+        "notifies": over.notifies,
         "stall": verdict.is_stall,
         "proof": verdict.proof,
         "ranks": {
             str(rank): {**_digest(it), "stderr": _list(incident.stderr.get(rank))}
-            for rank, it in sorted(incident.digests.items())
+            for rank, it in sorted(over.digests.items())
         },
     }
 
@@ -173,31 +165,32 @@ def _ranks(group: Alike) -> str:
     return f"{'rank' if group.count == 1 else 'ranks'} {group.ranks}"
 
 
-def next_steps(incident: Incident) -> list[str]:
-    """What to look at or to change."""
-    verdict, parts = incident.verdict, []
+def next_steps(incident: NodeIncident) -> list[str]:
+    """Advice for the user: where to look, which option to change."""
+    verdict, parts = incident.over.verdict, []
     if verdict.kind in _NEXT:
         parts.append(_NEXT[verdict.kind])
-        shown = [it for it in incident.digests.values() if it.worker and not it.is_worker_hidden]
-        if verdict.kind == LOADER and not shown:
+        digests = incident.over.digests.values()
+        shows_worker = any(it.worker and not it.is_worker_hidden for it in digests)
+        if verdict.kind == LOADER and not shows_worker:
             parts[-1] = _NEXT_OF_HIDDEN_WORKER
-    here = [rank for rank in verdict.culprits if rank in incident.digests]
+    here = [rank for rank in verdict.culprits if rank in incident.over.digests]
     if verdict.kind == MISMATCH and len(verdict.groups) > 1:
         parts += _files_of_calls(incident)
     elif here and verdict.kind not in (DEAD, MISSING):
-        parts.append(_file_of(incident.digests[here[0]]))
+        parts.append(_file_of(incident.over.digests[here[0]]))
     if incident.cause is not None and not verdict.proof:
-        parts.append(advice(_clock(incident.cause), learned=incident.cause.learned))
+        parts.append(advice(vars(incident.cause)))
     return parts
 
 
-def _files_of_calls(incident: Incident) -> list[str]:
-    """One rank of each of the first groups: what they called does not match."""
-    first = [next(iter(ranks_of(group.ranks))) for group in incident.verdict.groups]
+def _files_of_calls(incident: NodeIncident) -> list[str]:
+    """The files of one rank of each of the first groups: their calls do not match."""
+    first = [next(iter(ranks_of(group.ranks))) for group in incident.over.verdict.groups]
     files = [
-        f"rank{rank}.txt on node {incident.digests[rank].node}"
+        f"rank{rank}.txt on node {incident.over.digests[rank].node}"
         for rank in first[:_CALLS_SHOWN]
-        if rank in incident.digests
+        if rank in incident.over.digests
     ]
     of_calls = "the stacks and last collectives of these calls"
     return [f"{' and '.join(files)} {'has' if len(files) == 1 else 'have'} {of_calls}"] * bool(
@@ -206,7 +199,7 @@ def _files_of_calls(incident: Incident) -> list[str]:
 
 
 def _file_of(digest: RankDigest) -> str:
-    """What the rank's file has: where no stack came, no threads."""
+    """The file of a rank's evidence, and whether it has stacks."""
     file = f"rank{digest.rank}.txt on node {digest.node}"
     is_woken = digest.state in ("T", "t")  # for its stacks, after the verdict
     return (
@@ -214,51 +207,42 @@ def _file_of(digest: RankDigest) -> str:
     )
 
 
-def _clock(cause: SaidOverdue) -> Overdue:
-    return Overdue(cause.clock, cause.name, cause.at - cause.limit_s, cause.limit_s)
+def lines(incident: NodeIncident, folder: str) -> list[str]:
+    """Log lines: the culprit, the groups, the rank whose timeout ran out, the folder.
 
-
-def lines(incident: Incident, folder: str) -> list[str]:
-    """What the launcher says: the culprit, the groups, whose timeout ran out, where all of it is.
-
-    Monitors say nothing of ranks that they end because of it.
+    Monitors log nothing of ranks that they end because of it.
     """
     known, of_all = _evidence(incident)
-    verdict = incident.verdict
+    over, verdict, overdue = incident.over, incident.over.verdict, _overdue(incident)
     if verdict.is_stall:
-        parts = [_overdue(incident), verdict.reason, _left_alone(verdict), f"evidence in {folder}"]
+        parts = [overdue, verdict.reason, _left_alone(verdict), f"evidence in {folder}"]
         shown = "; ".join(filter(None, parts))
-        return [f"incident {incident.number} of cycle {incident.cycle} is a stall: {shown}"]
-    told = [
-        _overdue(incident),
-        verdict.proof,
-        f"evidence of {known} of {count(of_all, 'rank')} in {folder}",
-    ]
+        return [f"incident {over.incident} of cycle {over.cycle} is a stall: {shown}"]
+    evidence = f"evidence of {known} of {count(of_all, 'rank')} in {folder}"
+    about = "; ".join(filter(None, [overdue, verdict.proof, evidence]))
     return [
-        f"incident {incident.number} of cycle {incident.cycle}: {incident.verdict.reason}",
-        f"  {headline(incident.verdict)}",
-        f"  {'. '.join(['; '.join(filter(None, told)), *next_steps(incident)])}",
+        f"incident {over.incident} of cycle {over.cycle}: {verdict.reason}",
+        f"  {headline(verdict)}",
+        f"  {'. '.join([about, *next_steps(incident)])}",
     ]
 
 
-def line_elsewhere(incident: Incident, folder: str) -> str:
-    """What the launchers of other nodes say of an incident that the leader's node logs for all."""
+def line_elsewhere(incident: NodeIncident, folder: str) -> str:
+    """The log line on other nodes, for an incident that the leader's node logs for all."""
     # Only this node knows for how long which clock of its rank has run.
     overdue = f"{_overdue(incident)}; " if incident.cause is not None else ""
     return (
-        f"incident {incident.number} of cycle {incident.cycle} is in the log of the launcher that "
-        f"leads the job; {overdue}evidence of this node in {folder}"
+        f"incident {incident.over.incident} of cycle {incident.over.cycle} is in the log of the "
+        f"launcher that leads the job; {overdue}evidence of this node in {folder}"
     )
 
 
 def pause_line(cycle: int, verdict: Verdict, digests: Mapping[int, RankDigest]) -> str:
-    """Ranks make no steps, and not for long: who is where, and for whom others wait."""
+    """Ranks have made no steps for a while: where they are, and which one others wait for."""
     pause_s = max((digest.pause_s for digest in digests.values()), default=0.0)
-    told = (
-        f"no optimizer step for {seconds(pause_s)}" if pause_s else "no optimizer step for a while"
-    )
+    since = f"for {seconds(pause_s)}" if pause_s else "for a while"
     where = "" if verdict.culprits else f"; {headline(verdict)}"
-    return f"cycle {cycle}: {told}; {verdict.reason}{where}"
+    return f"cycle {cycle}: no optimizer step {since}; {verdict.reason}{where}"
 
 
 def _left_alone(verdict: Verdict) -> str:
@@ -266,42 +250,42 @@ def _left_alone(verdict: Verdict) -> str:
     return f"{proof}no rank is ended, because {verdict.why_alone}"
 
 
-def _overdue(incident: Incident) -> str:
+def _overdue(incident: NodeIncident) -> str:
     """``overdue: rank 3: Section 'step' has been open for 3.01 s, timeout 3.00 s, and rank 2``."""
     cause = incident.cause
-    ranks = {rank for rank, digest in incident.digests.items() if digest.overdue}
+    ranks = {rank for rank, digest in incident.over.digests.items() if digest.overdue}
     if cause is None:
-        return f"overdue: {_set(sorted(ranks))}" if ranks else ""
+        return f"overdue: {named(sorted(ranks))}" if ranks else ""
     others = sorted(ranks - {cause.rank})
-    more = f", and {_set(others)}" if others else ""
-    return f"overdue: rank {cause.rank}: {what(_clock(cause), cause.detected_at)}{more}"
+    more = f", and {named(others)}" if others else ""
+    return f"overdue: rank {cause.rank}: {describe_clock(vars(cause))}{more}"
 
 
-def _evidence(incident: Incident) -> tuple[int, int]:
-    of_all = sum(group.count for group in incident.verdict.groups)
-    lack = sum(group.count for group in incident.verdict.groups if group.shows_nothing)
+def _evidence(incident: NodeIncident) -> tuple[int, int]:
+    of_all = sum(group.count for group in incident.over.verdict.groups)
+    lack = sum(group.count for group in incident.over.verdict.groups if group.shows_nothing)
     return of_all - lack, of_all
 
 
-def report(incident: Incident) -> str:
+def report(incident: NodeIncident) -> str:
     """For people, a screen at most."""
-    verdict, cause = incident.verdict, incident.cause
+    over, verdict, cause = incident.over, incident.over.verdict, incident.cause
     known, of_all = _evidence(incident)
     took = "" if incident.evidence_s is None else f", {seconds(incident.evidence_s)} after that"
     rows: list[tuple[str, Sequence[str]]] = [
         ("ranks", [headline(verdict)]),
         ("kind", [_kind(verdict)]),
-        ("found by", [_cause(cause, incident.digests)]),
+        ("found by", [_cause(cause, incident.over.digests)]),
         ("stderr", _last_lines(incident)),
         ("evidence", [f"of {known} of {count(of_all, 'rank')}{took}"]),
         ("proof", [verdict.proof] if verdict.proof and not verdict.is_stall else []),
-        ("missing", [incident.without] if incident.without else []),
+        ("missing", [incident.over.without] if incident.over.without else []),
         ("done", _done(incident) or ["nothing yet"]),
         ("next", next_steps(incident)),
         ("cost", [_cost(incident)]),
     ]
     text = [
-        f"Incident {incident.number}, cycle {incident.cycle}, {incident.time}, on {incident.node}",
+        f"Incident {over.incident}, cycle {over.cycle}, {incident.time}, on {incident.node}",
         "",
         f"{verdict.reason}.",
         "",
@@ -316,15 +300,16 @@ def _kind(verdict: Verdict) -> str:
     return f"a stall, which ends no rank; {found}" if verdict.is_stall else found
 
 
-def _done(incident: Incident) -> list[str]:
-    left_alone = [_left_alone(incident.verdict)] if incident.verdict.is_stall else []
-    return list(incident.done) or left_alone
+def _done(incident: NodeIncident) -> list[str]:
+    left_alone = [_left_alone(incident.over.verdict)] if incident.over.verdict.is_stall else []
+    lines = [signal_words(each.signal, [each.rank], each.why) for each in incident.signals]
+    return [*lines, *restart_words(incident.next_cycle)] or left_alone
 
 
-def _last_lines(incident: Incident) -> list[str]:
+def _last_lines(incident: NodeIncident) -> list[str]:
     """Of the first culprit, if it is here."""
-    first = next(iter(incident.verdict.culprits), -1)
-    digest = incident.digests.get(first)
+    first = next(iter(incident.over.verdict.culprits), -1)
+    digest = incident.over.digests.get(first)
     if first in incident.stderr:
         return [f"rank {first}: {line}" for line in incident.stderr[first][-_LINES_SHOWN:]]
     if digest is None or digest.node != incident.node:
@@ -332,21 +317,17 @@ def _last_lines(incident: Incident) -> list[str]:
     return [f"not kept of rank {first}: it goes to a terminal (--redirects 2 or --tee 2 keeps it)"]
 
 
-def _cause(cause: SaidOverdue | None, digests: Mapping[int, RankDigest]) -> str:
+def _cause(cause: Overdue | None, digests: Mapping[int, RankDigest]) -> str:
     overdue = [rank for rank, digest in digests.items() if digest.overdue]
     if cause is None:
-        return f"timeouts of {_set(overdue)}" if overdue else "a timeout on another node"
+        return f"timeouts of {named(overdue)}" if overdue else "a timeout on another node"
     name = f"section '{cause.name}'" if cause.name is not None else cause.clock
     others = [rank for rank in overdue if rank != cause.rank]
-    more = f"; also overdue: {_set(others)}" if others else ""
+    more = f"; also overdue: {named(others)}" if others else ""
     return f"{name} of rank {cause.rank}, timeout {seconds(cause.limit_s)}{more}"
 
 
-def _set(ranks: Sequence[int]) -> str:
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {text_of(ranks)}"
-
-
-def _cost(incident: Incident) -> str:
+def _cost(incident: NodeIncident) -> str:
     if incident.cost_s is None:
         return "not known: no rank of a later cycle has reported to its monitor"
     return f"{seconds(incident.cost_s)} without progress, until a rank of the next cycle reported"

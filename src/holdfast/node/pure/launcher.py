@@ -1,27 +1,27 @@
-"""Decide all that one launcher does: its node, its part in the job, and the job, if it leads.
-
-Pure: reads no clock, does nothing itself. Times are seconds on the caller's monotonic clock.
+"""Connect the machines of one launcher: its node, its part in the job, and the job, if it leads.
 
       processes, host                    the job's log                  (of one launcher: a deque,
            |  ^                          |           ^                   of several: a store)
-        RankLives                        v           |
-     +------------+   reports    +--------------+  Send   . . . . . . . . . . . . . . +------------+
-     |    Node    | -----------> |    Member    | ------> . messages,   Arrived ----> |   Leader   |
-     |            | <----------- |              | <------ . decisions,  <-- Publish - | (of a job, |
-     +------------+ start, stop, +--------------+  Heard  . . . . . . . . . . . . . . |  only one) |
-                    leave                                                             +------------+
+           v  |                          v           |
+     +------------+   reports    +--------------+         . . . . . . . .          +------------+
+     |    Node    | -----------> |    Member    | ------> . messages,   . -------> |   Leader   |
+     |            | <----------- |              | <------ . decisions   . <------- | (of a job, |
+     +------------+  StartRanks, +--------------+         . . . . . . . .          |  only one) |
+              StopRanks, LeaveJob                                                  +------------+
 
-What one machine says to another goes through one queue, in order, and is drained before the next
-event: no machine is ever told something while effects of its own are still to be carried out. A job
+All events between machines pass one queue, in order, which is drained before the next event. A job
 of one launcher takes the same way as a job of many; only its log is shorter.
 
 Duties of the caller:
 
 1. Carry out the effects of one call of :meth:`Launcher.handle` in order, and only then hand over
-   the next event, whatever carrying them out brings.
-2. Answer :class:`~holdfast.node.pure.node.FailureSeen` with
-   :class:`~holdfast.job.pure.member.RanksFailed`, which says in words what happened.
-3. What the log has brought comes before :class:`TimePassed`: who spoke is not silent.
+   the next event, also those that come of carrying them out.
+2. Hand :class:`~holdfast.job.pure.member.RanksFailed` back with the failure report in it.
+3. Hand over the decisions and messages of the log before :class:`TimePassed`: a node whose message
+   has arrived is not silent.
+4. Call :meth:`.Node.ranks_started` when :class:`StartRanks` is carried out.
+
+Pure. Times are seconds on the caller's monotonic clock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,26 +43,63 @@ from holdfast.base.pure.common_events import (
 from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.failure import signal_name
-from holdfast.job.pure import leader as leading
-from holdfast.job.pure import member as belonging
-from holdfast.job.pure import node_reports
 from holdfast.job.pure.exit_codes import of_a_host
-from holdfast.job.pure.leader import Leader
-from holdfast.job.pure.member import Member
-from holdfast.job.pure.membership import End, Judged, LeaveWhy, Look, Outcome, Place, Round
+from holdfast.job.pure.leader import (
+    Abdicate,
+    Close,
+    Leader,
+    LeaderPhase,
+    ReadIteration,
+)
+from holdfast.job.pure.member import (
+    CauseFound,
+    CycleStopping,
+    JobReported,
+    LeaderLost,
+    LeaveJob,
+    Member,
+    NodeReported,
+    RanksFailed,
+    StartRanks,
+    StopRanks,
+    WaitAsSpare,
+)
+from holdfast.job.pure.membership import (
+    Decision,
+    Digests,
+    End,
+    JobOutcome,
+    Judged,
+    LeaveWhy,
+    Message,
+    OpenIncident,
+    Suspect,
+)
+from holdfast.job.pure.node_reports import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
 from holdfast.job.pure.rules import Rules
-from holdfast.node.pure import node as ranks
-from holdfast.node.pure import node_evidence, rank_life
-from holdfast.node.pure.node import Node
-from holdfast.node.pure.node_evidence import NodeEvidence
-from holdfast.node.pure.rank_life import RankLife, RankLives
+from holdfast.node.pure import node
+from holdfast.node.pure.node import MayJoin, Node
+from holdfast.node.pure.node_evidence import IncidentOver
+
+_TO_MEMBER = (
+    Unhealthy,
+    RanksSucceeded,
+    RanksStopped,
+    RanksStuck,
+    NodeReported,
+    Suspect,
+    Digests,
+)
+"""Effects of the node that are events of the member,"""
+_TO_NODE = StartRanks, StopRanks, JobReported, OpenIncident, Judged, LeaveJob
+"""and effects of the member that are events of the node."""
 
 
 # ---------------------------------------------------------------- events
 class Met(Value):
-    """The job's log is being followed; ``leads``: its leader is to live here.
+    """This launcher follows the job's log; ``leads``: its leader is to live here.
 
-    ``addr``: where others reach this node, found out on the way; empty: as in the descriptor.
+    ``addr``: where others reach this node; empty: as in the descriptor.
     """
 
     leads: bool
@@ -71,7 +107,7 @@ class Met(Value):
 
 
 class PortReserved(Value):
-    """A port that is free here for rank 0 of the next cycle; told with the next join."""
+    """A port that is free here for rank 0 of the next cycle, for the next join."""
 
     port: int
 
@@ -79,20 +115,19 @@ class PortReserved(Value):
 Event = (
     Met
     | PortReserved
-    | belonging.Heard
-    | belonging.RanksFailed
-    | belonging.CauseFound
-    | belonging.LeaderLost
-    | leading.Arrived
+    | Decision
+    | Message
+    | RanksFailed
+    | CauseFound
+    | LeaderLost
     | ControlRequested
     | IterationRead
-    | ranks.Event
-    | rank_life.Event
+    | node.Event
 )
 
 
 # ---------------------------------------------------------------- effects
-class Ended(enum.Enum):
+class LauncherEnd(enum.Enum):
     """How a launcher's part of the job ended."""
 
     SUCCEEDED = "succeeded"
@@ -104,15 +139,15 @@ class Ended(enum.Enum):
     UNHEALTHY = "not healthy"
 
 
-class Finish(Value):
+class LeaveProcess(Value):
     """This launcher's part is over.
 
-    ``text``: why it leaves, where that has not been said. ``signal``: the name of the signal that
-    stopped it, if one did. ``never_ran``: the job is over, and no cycle of it had a place for this
-    node; empty: it had ranks, or did not take part.
+    ``text``: why it leaves, where no line of the log says so. ``signal``: the name of the signal
+    that stopped it, if one did. ``never_ran``: the job is over, and no cycle of it had a place for
+    this node; empty: it had ranks, or did not take part.
     """
 
-    ended: Ended
+    ended: LauncherEnd
     exit_code: int
     text: str = ""
     signal: str = ""
@@ -124,71 +159,38 @@ class Finish(Value):
         return f"stopped by {self.signal}" if self.signal else self.ended.value
 
 
-class Quit(Value):
-    """Nothing more is to be done here, for the others neither; exit with this code."""
+class QuitProcess(Value):
+    """This launcher's work is done, for the others too; exit with this code."""
 
     exit_code: int
 
 
 Effect = (
-    Finish
-    | Quit
-    | belonging.Send
-    | belonging.CycleStopping
-    | belonging.Standby
-    | leading.Publish
-    | leading.ReadIteration
-    | ranks.StartCycle
-    | ranks.SignalRanks
-    | ranks.KillRanks
-    | ranks.MeasureWaits
-    | ranks.Sweep
-    | ranks.CheckHost
-    | ranks.EndRank
-    | ranks.FailureSeen
-    | ranks.Explain
-    | rank_life.StartMonitor
-    | rank_life.AwaitReport
-    | rank_life.HoldClocks
-    | rank_life.EndHandlers
-    | rank_life.Deliver
-    | node_evidence.LookAt
-    | node_evidence.LetGoOn
-    | node_evidence.IncidentOver
-    | Note
+    LeaveProcess
+    | QuitProcess
+    | Message
+    | Decision
+    | CycleStopping
+    | WaitAsSpare
+    | ReadIteration
+    | node.LocalEffect
 )
 
 
 @dataclass
 class Launcher:
-    """One launcher.
-
-    Args:
-        node: The machine of its ranks.
-        member: The machine that speaks for it.
-        rules: Of the job, for the leader, if that will live here.
-        lives: The machine of what is known of each rank.
-        evidence: The machine of its part in the job's incidents.
-    """
+    """One launcher; ``rules`` are the job's, for the leader, if that will live here."""
 
     node: Node
     member: Member
     rules: Rules
-    lives: RankLives = field(default_factory=RankLives)
-    evidence: NodeEvidence = field(default_factory=NodeEvidence)
 
     leader: Leader | None = field(default=None, init=False)
-    rank_lives: Mapping[int, RankLife] = field(default_factory=dict, init=False)
-    """Of this cycle, by local rank."""
-    formed: Round | None = field(default=None, init=False)
-    """The cycle that this node has, or had, ranks in."""
-    place: Place | None = field(default=None, init=False)
-    """Its place in that."""
-    finished: Finish | None = field(default=None, init=False)
+    finished: LeaveProcess | None = field(default=None, init=False)
     _has_quit: bool = field(default=False, init=False)
     _has_met: bool = field(default=False, init=False)
-    _may_join: ranks.MayJoin | None = field(default=None, init=False)
-    _last_words: belonging.Finish | None = field(default=None, init=False)
+    _may_join: MayJoin | None = field(default=None, init=False)
+    _last_words: LeaveJob | None = field(default=None, init=False)
     _has_abdicated: bool = field(default=False, init=False)
     _end_of_others: End | None = field(default=None, init=False)
     """How the job ended that this launcher had left, and stayed for as its host."""
@@ -201,7 +203,7 @@ class Launcher:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
         if self._has_quit:
             return None
-        machines = (self.lives, self.evidence, self.node, self.member, self.leader)
+        machines = (self.node, self.member, self.leader)
         return earliest(*(one.next_deadline() for one in machines if one is not None))
 
     @property
@@ -212,142 +214,101 @@ class Launcher:
     @property
     def restarts_used(self) -> int:
         """Of the job's budget, before the cycle that this node has, or had, ranks in."""
-        return self.formed.restarts_used if self.formed is not None else 0
+        return self.node.formed.restarts_used if self.node.formed is not None else 0
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """What to do about ``event``, in order."""
+        """The effects of ``event``, in order."""
         self._effects = []
         if self._has_quit:
             return self._effects
-        for errand in self._errands_of(event):
-            self._run(errand, now)
+        for machine, its_event in self._addressees(event):
+            self._run(machine, its_event, now)
         self._finish_if_due()
         return self._effects
 
-    def _errands_of(self, event: Event) -> list[_Errand]:
-        """Whom it concerns, one after the other; each with all that follows."""
-        lives, node, member, leader = self.lives, self.node, self.member, self.leader
-        evidence = self.evidence
+    def _addressees(self, event: Event) -> list[_Addressed]:
+        """The machines that the event is for; each is run to its end before the next one."""
+        if isinstance(event, Message):
+            return self._to_leader(event)
+        if isinstance(event, Decision):
+            return [(self.member, event)]
         match event:
             case Met():
                 return self._on_met(event)
             case PortReserved(port):
-                member.desc = dataclasses.replace(member.desc, port=port)
+                self.member.desc = dataclasses.replace(self.member.desc, port=port)
                 return []
-            case leading.Arrived() | IterationRead():
-                return [] if leader is None else [(leader, event)]
-            case (
-                belonging.Heard()
-                | belonging.RanksFailed()
-                | belonging.CauseFound()
-                | belonging.LeaderLost()
-                | ControlRequested()
-            ):
-                return [(member, event)]
+            case IterationRead():
+                return self._to_leader(event)
+            case RanksFailed() | CauseFound() | LeaderLost() | ControlRequested():
+                return [(self.member, event)]
             case SignalArrived(signum):
-                name = signal_name(signum)
-                errands: list[_Errand] = [(node, event), (member, belonging.ToldToEnd(name))]
+                addressed: list[_Addressed] = [(self.node, event), (self.member, event)]
                 if self._last_words is not None:  # it only hosts the leader any more
-                    errands += self._abdicate(f"it got {name}")
-                return errands
+                    addressed += self._abdicate(f"it got {signal_name(signum)}")
+                return addressed
             case TimePassed():
-                machines = (lives, evidence, leader, member, node)
-                return [(one, event) for one in machines if one is not None]
-            case ranks.Swept():
-                if node.phase is not ranks.Phase.SWEEPING:
-                    return []  # too late: see LeftoversRemain
-                return [(lives, rank_life.Swept()), (node, event)]
-            case _ if isinstance(event, rank_life.Event):
-                return [(lives, event), (evidence, event)]
+                return [(self.node, event), *self._to_leader(event), (self.member, event)]
             case _:
-                return [(node, event)]
+                return [(self.node, event)]
 
-    def _run(self, errand: _Errand, now: float) -> None:
-        """Carry words between the machines until none has anything more to say."""
-        todo = deque([errand])
-        while todo:
-            machine, event = todo.popleft()
+    def _to_leader(self, event: Any) -> list[_Addressed]:
+        return [] if self.leader is None else [(self.leader, event)]
+
+    def _run(self, machine: _Machine, event: Any, now: float) -> None:
+        """Hand events from machine to machine until the queue is empty."""
+        queue: deque[_Addressed] = deque([(machine, event)])
+        while queue:
+            machine, event = queue.popleft()
             effects: list[Any] = machine.handle(event, now)
             for effect in effects:
-                todo += self._pass_on(effect, now)
+                queue += self._route(machine, effect)
 
-    def _pass_on(self, effect: Any, now: float) -> list[_Errand]:
-        """To the machine that it is for; what is for none is for the caller."""
-        match effect:
-            case ranks.MayJoin():
+    def _route(self, source: _Machine, effect: Any) -> list[_Addressed]:
+        """The machine that an effect of another one is for; the rest is for the caller."""
+        if source is self.node:
+            if isinstance(effect, _TO_MEMBER):
+                return [(self.member, effect)]
+            if isinstance(effect, MayJoin):
                 self._may_join = effect
                 return self._join()
-            case (
-                node_reports.Unhealthy()
-                | node_reports.RanksSucceeded()
-                | node_reports.RanksStopped()
-                | node_reports.RanksStuck()
-            ):
-                return [(self.member, effect)]
-            case (
-                ranks.RankKilled()
-                | ranks.RankStuck()
-                | ranks.OnlyStuckLeft()
-                | ranks.WorkerExited()
-            ):
-                return [(self.node, effect)]
-            case ranks.LeftoversRemain():
-                return [(self.lives, rank_life.Swept())]
-            case ranks.EndRank(local_rank, problem):
-                self._effects.append(effect)
-                return [(self.lives, rank_life.HostFailed(local_rank, problem))]
-            case belonging.StartRanks(formed, place):
-                self.formed, self.place = formed, place
-                self.rank_lives = self.lives.start_cycle(formed.cycle, self.node.nproc, now)
-                self.evidence.start_cycle(formed, place, self.member.desc.hostname)
-                return [(self.node, ranks.StartAsked(formed.cycle))]
-            case belonging.StopRanks(how=how, for_good=for_good):
-                at_once = how is belonging.How.AT_ONCE
-                return [(self.node, ranks.StopAsked(at_once=at_once, for_good=for_good))]
-            case Look() | Judged():
-                return [(self.evidence, effect)]
-            case node_reports.RankOverdue() | node_reports.RanksLooked():
-                return [(self.member, effect)]
-            case node_evidence.IncidentOver():
+            if isinstance(effect, IncidentOver):
                 effect = self._of_all_nodes(effect)
-            case rank_life.NodeReported(cycle):
-                return [(self.member, belonging.NodeReported(cycle))]
-            case belonging.JobReported(cycle):
-                return [(self.lives, rank_life.JobReported(cycle))]
-            case belonging.Finish():
-                return self._on_last_words(effect)
-            case leading.Close(missing):
-                if missing:
-                    text = "the job has ended, and these launchers sent no leave message: "
-                    self._effects.append(Note("warning", text + ", ".join(missing)))
-                return []
+        elif source is self.member:
+            leader_ends = self._on_last_words(effect) if isinstance(effect, LeaveJob) else []
+            if isinstance(effect, _TO_NODE):
+                return [(self.node, effect), *leader_ends]
+        elif isinstance(effect, Close):
+            if effect.missing:
+                text = "the job has ended, and these launchers sent no leave message: "
+                self._effects.append(Note("warning", text + ", ".join(effect.missing)))
+            return []
         self._effects.append(effect)
-        if isinstance(effect, leading.Publish):
-            match effect.decision:
-                case End():
-                    self._on_end(effect.decision)
-                case Judged(incident, cycle, verdict, without) if cycle != self.evidence.cycle:
-                    # It has no ranks in this cycle, and only hosts the leader.
-                    over = node_evidence.IncidentOver(incident, cycle, (), verdict, {}, without)
-                    self._effects.append(self._of_all_nodes(over))
+        match effect:
+            case End():
+                self._on_end(effect)
+            case Judged(incident, cycle, verdict, without) if cycle != self.node.evidence.cycle:
+                # It has no ranks in this cycle, and only hosts the leader.
+                over = IncidentOver(incident, cycle, (), verdict, {}, without)
+                self._effects.append(self._of_all_nodes(over))
         return []
 
-    def _of_all_nodes(self, over: node_evidence.IncidentOver) -> node_evidence.IncidentOver:
+    def _of_all_nodes(self, over: IncidentOver) -> IncidentOver:
         """The leader has the evidence of all."""
         if self.leader is None:
             return over
         known = self.leader.incidents
         if known.number != over.incident or known.is_open:
-            return node_evidence.IncidentOver(**{**vars(over), "is_elsewhere": False})
+            return IncidentOver(**{**vars(over), "is_elsewhere": False})
         about = over.incident, over.cycle, over.overdue, over.verdict
         verdict = over.verdict
         digests, notifies = known.digests | over.digests, not (verdict.is_pause or verdict.is_known)
-        return node_evidence.IncidentOver(*about, digests, over.without, notifies)
+        return IncidentOver(*about, digests, over.without, notifies)
 
     # ------------------------------------------------------------ the way in
-    def _on_met(self, met: Met) -> list[_Errand]:
+    def _on_met(self, met: Met) -> list[_Addressed]:
         if self._last_words is not None:
-            return []  # told to end meanwhile
+            return []  # a signal came meanwhile
         self._has_met = True
         if met.addr:
             self.member.desc = dataclasses.replace(self.member.desc, addr=met.addr)
@@ -356,42 +317,40 @@ class Launcher:
         self.leader = Leader(self.rules, self.member.pace)
         return [(self.leader, Begin()), *self._join()]
 
-    def _join(self) -> list[_Errand]:
-        """Once the others are met, and the host was checked."""
+    def _join(self) -> list[_Addressed]:
+        """Join when this launcher has met the others, and its host was checked."""
         if not self._has_met or self._may_join is None:
             return []
         problem = self._may_join.problem
-        return [(self.member, Begin() if problem is None else node_reports.Unhealthy(problem))]
+        return [(self.member, Begin() if problem is None else Unhealthy(problem))]
 
     # ------------------------------------------------------------ the way out
-    def _on_last_words(self, last: belonging.Finish) -> list[_Errand]:
+    def _on_last_words(self, last: LeaveJob) -> list[_Addressed]:
         self._last_words = last
-        failed = last.exit_code != 0 or last.outcome is None
-        errands: list[_Errand] = [(self.node, ranks.Dismissed(failed))]
-        if last.why is LeaveWhy.FENCED:  # so has everybody who hears what we heard
-            errands += self._abdicate(last.text)
-        elif last.why is LeaveWhy.SIGNALLED and not self.rules.is_of_one:
-            errands += self._abdicate(f"it got {last.text}")
-        return errands
+        if last.why is LeaveWhy.FENCED:  # all other launchers have lost this leader, too
+            return self._abdicate(last.text)
+        if last.why is LeaveWhy.SIGNALLED and not self.rules.is_of_one:
+            return self._abdicate(f"it got {last.text}")
+        return []
 
-    def _abdicate(self, why: str) -> list[_Errand]:
+    def _abdicate(self, why: str) -> list[_Addressed]:
         self._has_abdicated = True
-        return [] if self.leader is None else [(self.leader, leading.Abdicate(why))]
+        return self._to_leader(Abdicate(why))
 
     def _on_end(self, end: End) -> None:
-        """Who has left the job, and stayed as its host, hears of its end from nobody else."""
+        """Log the end of a job that this launcher has left, and stayed for as its host."""
         if self._last_words is None or self._has_abdicated:
             return
         self._end_of_others = end
         if not self.rules.is_of_one:
-            level = "info" if end.outcome is Outcome.SUCCEEDED else "error"
+            level = "info" if end.outcome is JobOutcome.SUCCEEDED else "error"
             text = f"{end.outcome.value}: {end.cause}" if end.cause else end.outcome.value
             self._effects.append(Note(level, f"the job of the others has ended, {text}"))
 
     @property
     def _is_leader_done(self) -> bool:
-        """Nobody needs the leader that may be here."""
-        return self.leader is None or self.leader.phase is leading.Phase.CLOSED
+        """No launcher needs the leader that may be here."""
+        return self.leader is None or self.leader.phase is LeaderPhase.CLOSED
 
     def _finish_if_due(self) -> None:
         last, done = self._last_words, self._is_leader_done
@@ -401,24 +360,25 @@ class Launcher:
         code = of_a_host(last.exit_code, of_others)
         if self.finished is None and (done or not self.rules.is_of_one):
             ended = _how_it_ended(last)
-            signal = last.text if ended is Ended.SIGNALLED else ""
+            signal = last.text if ended is LauncherEnd.SIGNALLED else ""
             about = self._why_it_leaves(last), signal, self._why_it_never_ran(last)
-            self.finished = Finish(ended, code, *about)
+            self.finished = LeaveProcess(ended, code, *about)
             self._effects.append(self.finished)
             if not done and last.why in (LeaveWhy.UNHEALTHY, LeaveWhy.EXCLUDED):
                 text = "the others need this launcher to meet: it stays until they end"
                 self._effects.append(Note("info", text))
         if self.finished is not None and done:
             self._has_quit = True
-            self._effects.append(Quit(code))
+            self._effects.append(QuitProcess(code))
 
-    def _why_it_never_ran(self, last: belonging.Finish) -> str:
-        if self.formed is not None or self.rules.is_of_one or last.why is not LeaveWhy.FINISHED:
+    def _why_it_never_ran(self, last: LeaveJob) -> str:
+        took_part = self.node.formed is not None or self.rules.is_of_one
+        if took_part or last.why is not LeaveWhy.FINISHED:
             return ""
         return "was a spare for the whole job" if self._has_met else "came after the end of the job"
 
-    def _why_it_leaves(self, last: belonging.Finish) -> str:
-        """Where that has not been said."""
+    def _why_it_leaves(self, last: LeaveJob) -> str:
+        """The reason, where no other line of the log has it."""
         if not last.text or last.why is LeaveWhy.SIGNALLED:
             return ""
         if last.why in (LeaveWhy.EXCLUDED, LeaveWhy.UNHEALTHY):
@@ -428,25 +388,26 @@ class Launcher:
         if not self.rules.is_of_one:
             is_over = last.why is LeaveWhy.FINISHED
             return f"{'the job is over' if is_over else 'this node leaves the job'}: {last.text}"
-        if last.outcome is Outcome.FAILED:
+        if last.outcome is JobOutcome.FAILED:
             return f"not started again: {last.text}"
-        return last.text if last.outcome is Outcome.SHUT_DOWN else ""
+        return last.text if last.outcome is JobOutcome.SHUT_DOWN else ""
 
 
-_Errand = tuple[RankLives | NodeEvidence | Node | Member | Leader, Any]
-"""A machine, and the event that it is to be told."""
+_Machine = Node | Member | Leader
+_Addressed = tuple[_Machine, Any]
+"""A machine, and an event for it."""
 
 
-def _how_it_ended(finish: belonging.Finish) -> Ended:
+def _how_it_ended(finish: LeaveJob) -> LauncherEnd:
     if finish.outcome is not None:
         return {
-            Outcome.SUCCEEDED: Ended.SUCCEEDED,
-            Outcome.FAILED: Ended.FAILED,
-            Outcome.SHUT_DOWN: Ended.SHUT_DOWN,
+            JobOutcome.SUCCEEDED: LauncherEnd.SUCCEEDED,
+            JobOutcome.FAILED: LauncherEnd.FAILED,
+            JobOutcome.SHUT_DOWN: LauncherEnd.SHUT_DOWN,
         }[finish.outcome]
     return {
-        LeaveWhy.EXCLUDED: Ended.EXCLUDED,
-        LeaveWhy.UNHEALTHY: Ended.UNHEALTHY,
-        LeaveWhy.SIGNALLED: Ended.SIGNALLED,
-        LeaveWhy.STUCK: Ended.STUCK,
-    }.get(finish.why, Ended.FAILED)
+        LeaveWhy.EXCLUDED: LauncherEnd.EXCLUDED,
+        LeaveWhy.UNHEALTHY: LauncherEnd.UNHEALTHY,
+        LeaveWhy.SIGNALLED: LauncherEnd.SIGNALLED,
+        LeaveWhy.STUCK: LauncherEnd.STUCK,
+    }.get(finish.why, LauncherEnd.FAILED)

@@ -1,61 +1,71 @@
-"""Decide what one node does with its ranks: start, stop, sweep, check the host.
+"""The machine of one node: start its ranks, stop them, sweep, check the host.
 
-Pure: reads no clock, starts no process. Times are seconds on the caller's monotonic clock.
-
-                 StartAsked                  all ranks have ended
+                 StartRanks                  all ranks have ended
         IDLE -----------------> RUNNING ---------------------------> SWEEPING ---+
-         ^ |                       | StopAsked, or a signal              ^       |
-         | | Dismissed             v             all ranks have ended    |       |
+         ^ |                       | StopRanks, or a signal              ^       |
+         | | LeaveJob              v             all ranks have ended    |       |
          | +---------> DONE     STOPPING --------------------------------+       |
          |                                                                       |
          +------------- nothing of the cycle is left (and the host is checked) --+
 
-Whether and when there is another cycle is not decided here: this machine tells the member
-(:mod:`holdfast.job.pure.member`) what becomes of the ranks, and is told when to start, to stop and
-to leave.
+The member (:mod:`holdfast.job.pure.member`) decides whether and when a cycle starts and stops; this
+machine reports to it what becomes of the ranks. Helpers know each rank (``rank_life.py``) and
+collect evidence (``node_evidence.py``).
 
-A *cycle* is one life of all ranks of the job; cycles are counted 0, 1, 2 ... and never twice.
-STOPPING is polite, then forced: a signal to the ranks, SIGKILL when their grace is over. SWEEPING
-waits until nothing the ranks started is left. A rank that SIGKILL does not end (uninterruptible
-sleep) ends the node: its place can't be used again. Whoever sent the SIGKILL: a rank that outlives
-its monitor's has failed; when only such ranks are left, nobody needs a grace any more, and they are
-given up ``UNKILLABLE_AFTER_S`` after their SIGKILL.
-
-Before ranks are started for the first time, and after a cycle that failed, the host may be checked
-(:class:`CheckHost`): in IDLE, with nothing alive.
+STOPPING is a signal, then SIGKILL when the grace is over. SWEEPING waits until all processes that
+the ranks started have ended. A rank that SIGKILL does not end (uninterruptible sleep) ends the
+node, ``UNKILLABLE_AFTER_S`` after its SIGKILL: its place can't be used again. In IDLE, before the
+first cycle and after each failed one, the host may be checked (:class:`CheckHost`).
 
 Invariants: R-1 a cycle starts only when no rank of the one before is alive. K-1 DONE is reached
 only when nothing of a cycle is alive, or cannot be killed.
+
+Pure. Times are seconds on the caller's monotonic clock.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast.base.pure.common_events import Begin, Note, SignalArrived, TimePassed
+from holdfast.base.pure.common_events import Begin, Note, SignalArrived
 from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.kill_ladder import KILLED, SIGTERM, STUCK, KillLadder
-from holdfast.base.pure.never import assert_never
 from holdfast.base.pure.value import Value
 from holdfast.base.pure.wording import count
 from holdfast.evidence.pure.failure import signal_name
+from holdfast.inplace.pure.job_calls import CallBegan, CallEnded
 from holdfast.job.pure.exit_codes import NO_RESTART
+from holdfast.job.pure.member import How, LeaveJob, NodeReported, RanksFailed, StartRanks, StopRanks
+from holdfast.job.pure.membership import CyclePlace, Digests, Round, Suspect
 from holdfast.job.pure.node_reports import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
+from holdfast.node.pure import node_evidence, rank_life
+from holdfast.node.pure.node_evidence import IncidentOver, NodeEvidence
+from holdfast.node.pure.rank_life import (
+    Deliver,
+    EndHandlers,
+    Exited,
+    FailedBeforeExit,
+    OnlyStuckLeft,
+    RankLives,
+    StartMonitor,
+    ToMonitors,
+)
 
 SIGINT = 2
 
 UNKILLABLE_AFTER_S = 30.0
-"""How long a rank may take to die of SIGKILL (100 GiB of memory take ~10 s) before we give up."""
+"""How long a rank may take to die of SIGKILL (100 GiB take ~10 s) before it is given up."""
 SWEEP_LIMIT_S = 5.0
 """How long leftovers of a cycle may take to die before the node goes on without them."""
 SAME_REQUEST_S = 5.0
 """A signal that comes again so soon is the same request: scancel and srun each send SIGTERM to all
-processes of a step, within about a second; so do a shell's trap and whoever signals its group. Not
-SIGINT: a person types it.
+processes of a step, within about a second; so do a shell's trap and a signal to its process group.
+Not SIGINT: a person types it.
 """
 _EXCEPTION = 1
-"""What Python exits with after an uncaught exception: says nothing about what is wanted."""
+"""Python's exit code after an uncaught exception: it asks for nothing."""
 
 
 def _ladder(signum: int = SIGTERM, grace_s: float = 0.0) -> KillLadder:
@@ -63,77 +73,6 @@ def _ladder(signum: int = SIGTERM, grace_s: float = 0.0) -> KillLadder:
 
 
 # ---------------------------------------------------------------- events
-class WorkerExited(Value):
-    """A rank's process is gone and reaped; ``exit_code`` is -N for death by signal N."""
-
-    local_rank: int
-    exit_code: int
-
-
-class RankKilled(Value):
-    """A rank that hung, or whose device broke, was signalled: it failed, and ends when it can.
-
-    The kernel takes 75 to 170 ms for each GiB of a process's memory before anybody is told of its
-    end; nobody needs to wait for that before the others are stopped.
-    """
-
-    local_rank: int
-
-
-class RankStuck(Value):
-    """Its monitor sent SIGKILL to a rank that hung, ``since_s`` seconds ago; it is still there."""
-
-    local_rank: int
-    since_s: float
-
-
-class OnlyStuckLeft(Value):
-    """All ranks that are alive have outlived SIGKILL; the last was killed at ``killed_at``."""
-
-    killed_at: float
-
-
-class CallBegan(Value):
-    """These ranks are in a call of a function, which goes on without those of them that are lost.
-
-    Their guard says so (restarts in place).
-    """
-
-    local_ranks: tuple[int, ...]
-
-
-class CallEnded(Value):
-    """The call is over, and these ranks were in it to the end; ``finished``: it has completed."""
-
-    local_ranks: tuple[int, ...]
-    finished: bool
-
-
-class StartAsked(Value):
-    """It was decided that this node has ranks in this cycle. Only while nothing is alive."""
-
-    cycle: int
-
-
-class StopAsked(Value):
-    """It was decided that the ranks of this node are to stop.
-
-    ``at_once``: without grace; ``for_good``: this node will not have ranks again.
-    """
-
-    at_once: bool = False
-    for_good: bool = False
-
-
-class Dismissed(Value):
-    """It was decided that this node leaves. Only while nothing is alive that can be killed.
-
-    ``failed``: not well, so that a failure here is explained.
-    """
-
-    failed: bool
-
-
 class HostChecked(Value):
     """The answer to :class:`CheckHost`; ``problem``: why this node must not have ranks."""
 
@@ -143,9 +82,8 @@ class HostChecked(Value):
 class HostBroke(Value):
     """Something broke since the host was checked: ``problem``.
 
-    Ranks that run end now, and not when they find out: the one whose device it is (``device`` is
-    its local rank), any if it is nobody's. Who rests checks the host again. ``device`` None:
-    nobody's in particular.
+    A running rank is ended at once: the one whose device it is (``device`` is its local rank), or
+    the first where ``device`` is None. A node without ranks checks its host again.
     """
 
     problem: str
@@ -164,31 +102,25 @@ class Swept(Value):
 
 Event = (
     Begin
-    | WorkerExited
-    | RankKilled
-    | RankStuck
-    | OnlyStuckLeft
     | SignalArrived
-    | CallBegan
-    | CallEnded
-    | StartAsked
-    | StopAsked
-    | Dismissed
     | HostChecked
     | HostBroke
     | RanksWaited
     | Swept
-    | TimePassed
+    | CallBegan
+    | CallEnded
+    | StartRanks
+    | StopRanks
+    | LeaveJob
+    | rank_life.Event
+    | node_evidence.Event
 )
+"""``CallBegan``: these ranks are in a call of a function, which goes on without those that fail
+(restarts in place). ``LeaveJob``: this node leaves; only while nothing is alive that can be killed.
+"""
 
 
 # ---------------------------------------------------------------- effects
-class StartCycle(Value):
-    """Start every rank of this node, isolated from all earlier cycles."""
-
-    cycle: int
-
-
 class SignalRanks(Value):
     """Send a signal to these ranks."""
 
@@ -214,12 +146,6 @@ class Sweep(Value):
     cycle: int
 
 
-class LeftoversRemain(Value):
-    """Leftovers of this cycle do not die, and are not waited for any more."""
-
-    cycle: int
-
-
 class CheckHost(Value):
     """See whether this node is fit for ranks, then report :class:`HostChecked`, in bounded time."""
 
@@ -234,22 +160,8 @@ class EndRank(Value):
     problem: str
 
 
-class FailureSeen(Value):
-    """A rank failed: the first of its cycle, or the first that asks for no restart.
-
-    To be answered with :class:`~holdfast.job.pure.member.RanksFailed`, which says in words what it
-    was. ``every``: none runs any more, or what does run cannot go on without it; not
-    ``may_restart``: the rank asks for that.
-    """
-
-    cycle: int
-    local_rank: int
-    every: bool = False
-    may_restart: bool = True
-
-
 class Explain(Value):
-    """A cycle failed and all its ends are known: say what the first cause was."""
+    """A cycle failed and all its ends are known: log the first cause."""
 
     cycle: int
     will_restart: bool
@@ -262,27 +174,39 @@ class MayJoin(Value):
     problem: str | None = None
 
 
-Report = MayJoin | Unhealthy | RanksSucceeded | RanksStopped | RanksStuck
-"""What the member is told."""
-
-Effect = (
-    StartCycle
+Report = (
+    MayJoin
+    | Unhealthy
+    | RanksSucceeded
+    | RanksStopped
+    | RanksStuck
+    | NodeReported
+    | Suspect
+    | Digests
+)
+LocalEffect = (
+    StartRanks
     | SignalRanks
     | KillRanks
+    | EndRank
+    | EndHandlers
     | MeasureWaits
     | Sweep
-    | LeftoversRemain
     | CheckHost
-    | EndRank
-    | FailureSeen
+    | RanksFailed
     | Explain
+    | StartMonitor
+    | ToMonitors
+    | Deliver
+    | IncidentOver
     | Note
-    | Report
 )
+Effect = LocalEffect | Report
+"""``Report``: for the member, as ``RanksFailed`` is when it has its failure report."""
 
 
-class Phase(enum.Enum):
-    """Where a node is in its life; see the picture in the module's docstring."""
+class NodePhase(enum.Enum):
+    """The state of a node; see the picture in the module's docstring."""
 
     IDLE = "idle"
     RUNNING = "running"
@@ -306,6 +230,13 @@ class Node:
         survives_ranks: While ranks are in a call (:class:`CallBegan`), the cycle goes on without
             those that fail, and has succeeded when the call has completed and all others ended
             well (min-healthy on one node, decision 31).
+        lives: The state of each rank.
+        evidence: This node's part in the job's incidents.
+
+    Attributes:
+        cycle: The one that this node has, or had, ranks in; -1: there was none.
+        formed: The same, as the leader formed it.
+        place: The place of this node in it.
     """
 
     nproc: int
@@ -315,13 +246,17 @@ class Node:
     checks_host: bool = False
     measures_waits: bool = False
     survives_ranks: bool = False
+    lives: RankLives = field(default_factory=RankLives)
+    evidence: NodeEvidence = field(default_factory=NodeEvidence)
 
-    phase: Phase = field(default=Phase.IDLE, init=False)
+    formed: Round | None = field(default=None, init=False)
+    place: CyclePlace | None = field(default=None, init=False)
+    phase: NodePhase = field(default=NodePhase.IDLE, init=False)
     cycle: int = field(default=-1, init=False)
     alive: set[int] = field(default_factory=set, init=False)
     _exit_codes: dict[int, int] = field(default_factory=dict, init=False)
     _failed: set[int] = field(default_factory=set, init=False)
-    """Ranks of this cycle whose failure the job was told of."""
+    """Ranks of this cycle whose failure was reported to the job."""
     _in_call: set[int] = field(default_factory=set, init=False)
     """Ranks without which the call goes on, or was completed."""
     _lost: set[int] = field(default_factory=set, init=False)
@@ -341,7 +276,7 @@ class Node:
     _sweep_until: float | None = field(default=None, init=False)
     _is_checking: bool = field(default=False, init=False)
     _is_rechecking: bool = field(default=False, init=False)
-    """Nobody else waits for what that check finds."""
+    """The job does not wait for that check."""
     _is_last: bool = field(default=False, init=False)
     """This node will not have ranks again."""
     _effects: list[Effect] = field(default_factory=list, init=False)
@@ -353,61 +288,83 @@ class Node:
 
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
-        return earliest(self._end.due_at, self._sweep_until)
+        helpers = self.lives.next_deadline(), self.evidence.next_deadline()
+        return earliest(self._end.due_at, self._sweep_until, *helpers)
+
+    def ranks_started(self, pids: Mapping[int, int]) -> None:
+        """The processes of this cycle, by local rank; :class:`StartRanks` was carried out."""
+        self.lives.pids = self.evidence.pids = pids
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """What to do about ``event``, in order."""
+        """The effects of ``event``, in order."""
         self._effects = []
-        if self.phase is Phase.DONE:
-            return self._effects
+        # A node that is done still replaces monitors and delivers evidence.
+        if isinstance(event, rank_life.Event):
+            self._follow(self.lives.handle(event, now), now)
+        if isinstance(event, node_evidence.Event):
+            self._do(*self.evidence.handle(event, now))
+        if self.phase is not NodePhase.DONE:
+            self._on_event(event, now)
+            self._on_time(now)
+        return self._effects
+
+    def _follow(self, found: list[rank_life.Effect], now: float) -> None:
+        for one in found:
+            match one:
+                case Exited() | FailedBeforeExit() | OnlyStuckLeft() if (
+                    self.phase is NodePhase.DONE
+                ):
+                    pass  # a stuck rank, which this node has given up
+                case Exited(local_rank, exit_code):
+                    self._on_exit(local_rank, exit_code, now)
+                case FailedBeforeExit(local_rank):
+                    if local_rank in self.alive:
+                        self._fail(local_rank)
+                case OnlyStuckLeft(killed_at):
+                    self.phase = NodePhase.STOPPING
+                    self._kill(killed_at)
+                case _:
+                    self._do(one)
+
+    def _on_event(self, event: Event, now: float) -> None:
         match event:
             case Begin():
                 if self.checks_host:
                     self._check_host()
                 else:
                     self._do(MayJoin())
-            case StartAsked(cycle):
-                if self.phase is Phase.IDLE:
-                    self._start_cycle(cycle)
-            case StopAsked(at_once, for_good):
+            case StartRanks():
+                if self.phase is NodePhase.IDLE:
+                    self._start_cycle(event, now)
+            case StopRanks(how=how, for_good=for_good):
                 self._is_last = self._is_last or for_good
-                self._on_stop_asked(now, at_once=at_once)
-            case Dismissed(failed):
-                if self.phase is Phase.IDLE:
-                    self._leave(failed=failed)
-            case WorkerExited(local_rank, exit_code):
-                self._on_exit(local_rank, exit_code, now)
-            case RankKilled(local_rank):
-                if local_rank in self.alive:
-                    self._fail(local_rank)
-            case RankStuck(local_rank, since_s):
-                self._on_stuck(local_rank, since_s)
-            case OnlyStuckLeft(killed_at):
-                self.phase = Phase.STOPPING
-                self._kill(killed_at)
-            case CallBegan(local_ranks):
-                self._in_call = set(local_ranks) if self.survives_ranks else set()
-                self._has_completed = False
-            case CallEnded(local_ranks, finished):
-                self._in_call = self._in_call - set(local_ranks) if finished else set()
-                self._has_completed = finished
+                self._on_stop_asked(now, at_once=how is How.AT_ONCE)
+            case LeaveJob(exit_code, outcome=outcome):
+                if self.phase is NodePhase.IDLE:
+                    self._leave(failed=exit_code != 0 or outcome is None)
+            case CallBegan(cycle, ranks):
+                if cycle == self.cycle:  # else its guard was stopped until now
+                    self._in_call = self._local(ranks) if self.survives_ranks else set()
+                    self._has_completed = False
+            case CallEnded(cycle, ranks, finished):
+                if cycle == self.cycle:
+                    self._in_call = self._in_call - self._local(ranks) if finished else set()
+                    self._has_completed = finished
             case SignalArrived(signum):
                 self._on_signal(signum, now)
             case HostChecked(problem):
                 self._on_host_checked(problem)
             case HostBroke(problem, device):
-                self._on_host_broke(problem, device)
+                self._on_host_broke(problem, device, now)
             case RanksWaited(waited_s):
                 self._climb(now, waited_s)
             case Swept():
-                if self.phase is Phase.SWEEPING:
-                    self._cycle_over()
-            case TimePassed():
-                pass
-            case _:
-                assert_never(event)
-        self._on_time(now)
-        return self._effects
+                if self.phase is NodePhase.SWEEPING:  # else too late: see SWEEP_LIMIT_S
+                    self._cycle_over(now)
+
+    def _local(self, ranks: tuple[int, ...]) -> set[int]:
+        first = self.place.rank_offset if self.place is not None else 0
+        return {rank - first for rank in ranks} & set(range(self.nproc))
 
     def _do(self, *effects: Effect) -> None:
         self._effects += effects
@@ -416,17 +373,22 @@ class Node:
         self._do(Note(level, text))
 
     # ------------------------------------------------------------ a cycle begins and ends
-    def _start_cycle(self, cycle: int) -> None:
-        self.phase = Phase.RUNNING
+    def _start_cycle(self, start: StartRanks, now: float) -> None:
+        formed, place = self.formed, self.place = start.round, start.place
+        self.lives.start_cycle(
+            formed.cycle, range(place.rank_offset, place.rank_offset + self.nproc), now
+        )
+        self.evidence.start_cycle(formed, place)
+        self.phase = NodePhase.RUNNING
         self._is_checking = self._is_rechecking = False
-        self.cycle = cycle
+        self.cycle = formed.cycle
         self.alive = set(range(self.nproc))
         self._exit_codes.clear()
         for ranks in self._failed, self._in_call, self._lost:
             ranks.clear()
         self._has_completed = False
         self._may_restart = True
-        self._do(StartCycle(self.cycle))  # first: nothing on the way to it waits for words
+        self._do(start)  # first: no rank waits for a log line
         self._explain(will_restart=True)
 
     def _explain(self, *, will_restart: bool) -> None:
@@ -435,16 +397,17 @@ class Node:
             self._unexplained = None
 
     def _sweep(self, now: float) -> None:
-        self._ran_to_the_end = self.phase is Phase.RUNNING
-        self.phase = Phase.SWEEPING
+        self._ran_to_the_end = self.phase is NodePhase.RUNNING
+        self.phase = NodePhase.SWEEPING
         self._end = _ladder()
         self._sweep_until = now + SWEEP_LIMIT_S
         self._do(Sweep(self.cycle))
 
-    def _cycle_over(self) -> None:
-        """Nothing of the cycle is alive here."""
+    def _cycle_over(self, now: float) -> None:
+        """Nothing of the cycle is alive here, or waited for."""
+        self._follow(self.lives.swept(), now)
         self._sweep_until = None
-        self.phase = Phase.IDLE
+        self.phase = NodePhase.IDLE
         survived = self._has_completed and self._ran_to_the_end
         if self._well >= set(range(self.nproc)) - (self._lost if survived else set()):
             self._do(RanksSucceeded(self.cycle))
@@ -458,7 +421,7 @@ class Node:
     def _leave(self, *, failed: bool) -> None:
         if failed:
             self._explain(will_restart=False)
-        self.phase = Phase.DONE
+        self.phase = NodePhase.DONE
         self._is_checking = False
 
     # ------------------------------------------------------------ the host
@@ -466,14 +429,15 @@ class Node:
         self._is_checking = True
         self._do(CheckHost(after_ranks=self.cycle >= 0))
 
-    def _on_host_broke(self, problem: str, device: int | None) -> None:
-        if self.phase is Phase.RUNNING:
+    def _on_host_broke(self, problem: str, device: int | None, now: float) -> None:
+        if self.phase is NodePhase.RUNNING:
             doomed = sorted(self.alive) if self.survives_ranks else [min(self.alive)]
             for local_rank in doomed if device is None else {device} & self.alive:
                 self._do(EndRank(local_rank, problem))
-                # Who sits in the driver of a broken device may never end: nobody waits for that.
+                self.lives.host_failed(local_rank, problem, now)
+                # A rank in the driver of a broken device may never end: its failure counts now.
                 self._fail(local_rank)
-        elif self.phase is Phase.IDLE and not self._is_checking:
+        elif self.phase is NodePhase.IDLE and not self._is_checking:
             self._is_rechecking = True
             self._check_host()
 
@@ -491,7 +455,7 @@ class Node:
         self._is_rechecking = False
 
     def _give_up_checking(self) -> None:
-        """Nobody wants to know any more."""
+        """The result has no effect any more."""
         if self._is_checking and self.cycle >= 0:
             self._on_host_checked(None)
 
@@ -507,29 +471,20 @@ class Node:
         if not self.alive:
             self._sweep(now)
         elif (
-            self.phase is Phase.RUNNING
+            self.phase is NodePhase.RUNNING
             and self._well
             and self.alive <= self._failed
             and self._end.due_at is None
         ):  # they were ended, and no rank is left that the cycle goes on for
             self._signal(SIGTERM, self.stop_grace_s, now)
 
-    def _on_stuck(self, local_rank: int, since_s: float) -> None:
-        self._note(
-            "error",
-            f"local rank {local_rank} is still alive {since_s:.0f} s after its monitor sent "
-            f"SIGKILL. If it stays, this node can't go on, and leaves when its other ranks have "
-            "ended",
-        )
-        self._fail(local_rank)
-
     def _fail(self, local_rank: int, *, may_restart: bool = True) -> None:
-        """The first failure counts, and the first that asks for no restart; others decide of what.
+        """Report the first failure, and the first that asks for no restart.
 
         Of ranks that are being stopped for a failure elsewhere, only the latter. Where a call goes
-        on, the first of each rank counts, and then the first that it does not go on without.
+        on, the first of each rank counts, and then the first without which it cannot go on.
         """
-        runs = self.phase is Phase.RUNNING
+        runs = self.phase is NodePhase.RUNNING
         goes_on = runs and local_rank in self._in_call
         others = set() if goes_on else self._failed - self._lost
         is_known = local_rank in self._failed or bool(others)
@@ -544,29 +499,29 @@ class Node:
             every = not (left or self._has_completed)
         else:
             every = not left or (runs and self.survives_ranks)
-        self._do(FailureSeen(self.cycle, local_rank, every, may_restart))
+        self._do(RanksFailed(self.cycle, local_rank, every, may_restart))
         if goes_on and left:
             how = f"with {count(len(left), 'other rank')} (--ft-restart-policy min-healthy)"
             self._note("info", f"cycle {self.cycle} goes on {how}")
 
     @property
     def _well(self) -> set[int]:
-        """Ranks that ended with 0, and not because they were ended for a hang."""
+        """Ranks that ended with 0, without those that were ended for a hang."""
         return {k for k, code in self._exit_codes.items() if code == 0} - self._failed
 
     # ------------------------------------------------------------ ranks are stopped
     def _on_stop_asked(self, now: float, *, at_once: bool) -> None:
-        if self.phase is Phase.IDLE and self._is_last:
+        if self.phase is NodePhase.IDLE and self._is_last:
             self._give_up_checking()
-        if self.phase is Phase.RUNNING:
+        if self.phase is NodePhase.RUNNING:
             self._stop(SIGTERM, self.stop_grace_s, now)
-        elif self.phase is Phase.STOPPING:  # they have a signal; its grace may be half an hour
+        elif self.phase is NodePhase.STOPPING:  # they have a signal; its grace may be half an hour
             self._end.shorten(now, self.stop_grace_s)
-        if at_once and self.phase is Phase.STOPPING:
+        if at_once and self.phase is NodePhase.STOPPING:
             self._kill(now)
 
     def _stop(self, signum: int, grace_s: float, now: float) -> None:
-        self.phase = Phase.STOPPING
+        self.phase = NodePhase.STOPPING
         self._signal(signum, grace_s, now)
 
     def _signal(self, signum: int, grace_s: float, now: float) -> None:
@@ -575,7 +530,7 @@ class Node:
         self._do(SignalRanks(tuple(sorted(self.alive)), signum))
 
     def _kill(self, now: float) -> None:
-        """The ranks, and what they started; once is all that can be done."""
+        """End the ranks and all that they started; a second SIGKILL would have no effect."""
         if not self._end.is_killed:
             self._end.kill(now)
             self._do(KillRanks(tuple(sorted(self.alive))))
@@ -587,7 +542,7 @@ class Node:
         if is_again and signum != SIGINT and now < first_at + SAME_REQUEST_S:
             return
         self._give_up_checking()
-        if not self.alive or self.phase is Phase.IDLE:
+        if not self.alive or self.phase is NodePhase.IDLE:
             return  # sweeping: ends in a moment anyway
         if is_again:
             if not self._end.is_killed:
@@ -596,19 +551,19 @@ class Node:
             self._kill(now)
             return
         grace = "--workers-stop-timeout"
-        if self.phase is Phase.RUNNING:
+        if self.phase is NodePhase.RUNNING:
             self._stop(signum, self.signal_grace_s, now)
             grace = "--term-timeout"
         else:
             self._do(SignalRanks(tuple(sorted(self.alive)), signum))
         if is_first:
-            self._note("warning", self._what_a_signal_does(signum, grace, now))
+            self._note("warning", self._effect_of_signal(signum, grace, now))
         elif signum == SIGINT:
             some = count(len(self.alive), "rank")
             text = f"SIGINT: passed on to {some}, too. Press Ctrl-C again to kill them now"
             self._note("warning", text)
 
-    def _what_a_signal_does(self, signum: int, grace: str, now: float) -> str:
+    def _effect_of_signal(self, signum: int, grace: str, now: float) -> str:
         name, some = signal_name(signum), len(self.alive)
         text = f"{name}: passed on to {some} rank{'s' if some > 1 else ''}, no restart any more"
         left_s = None
@@ -635,8 +590,7 @@ class Node:
                 f"leftovers of cycle {self.cycle} are still alive {SWEEP_LIMIT_S:.0f} s after "
                 "SIGKILL; going on without waiting for them",
             )
-            self._do(LeftoversRemain(self.cycle))
-            self._cycle_over()
+            self._cycle_over(now)
 
     def _climb(self, now: float, waited_s: float = 0.0) -> None:
         self._is_measuring = False
@@ -655,6 +609,6 @@ class Node:
             "stuck in the kernel (uninterruptible). This node cannot go on: "
             "check its storage, network and GPU drivers; it probably needs a reboot",
         )
-        self.phase = Phase.IDLE
+        self.phase = NodePhase.IDLE
         self._unexplained = self.cycle
         self._do(RanksStuck(self.cycle, "a rank cannot be killed"))

@@ -1,26 +1,26 @@
-"""Evidence of a node's ranks at an incident: who looks, what has come, when monitors may go on.
+"""Evidence of a node's ranks at an incident: asked for, collected, answered.
 
-                 a rank is overdue              Look                    all looked, or the bound
+                 a rank is overdue              Look                    all answered, or timeout
     AT REST ──────────────────────► SUSPECTS ─────────► LOOKING ────────────────┐
        ▲  └── Look: a rank is, on another node ─────────► ▲  ▲                    ▼
        │                               └─── no Look came ─┘  └─ to stop      ANSWERED
        └── the monitors go on ◄── Judged, or no verdict came ─────────────────────┘
 
-The monitor of an overdue rank looks at it at once, and ends it when it is told to go on, or when
-the timeout of evidence is over. Until then every rank of the job is looked at, for in a collective
-job the one that is overdue first is a victim as often as not. The leader opens the incident and
-judges it (:mod:`holdfast.job.pure.incidents`); a launcher that hears nothing of it judges what its
-own ranks show, and so does one whose ranks are being stopped: nobody else is asked then.
+The monitor of an overdue rank takes its evidence at once, and ends it after the verdict, or when
+the timeout of evidence is over. Meanwhile all ranks of the job give evidence: in a collective job
+the first overdue rank is often a victim. The leader opens the incident and judges it
+(:mod:`holdfast.job.pure.incidents`). Without an answer of the leader, or while its ranks are being
+stopped, a launcher judges from its own ranks alone. A helper of ``node.py``.
 
-K-2: what is missing is said, with the reason: a rank's in its digest, the other nodes' beside the
-verdict. Nothing here waits longer than the bound, which counts from the first overdue rank, or from
-the Look.
+K-2: each missing piece of evidence is named with the reason: a rank's in its digest, other nodes'
+beside the verdict. All waits end with the timeout, from the first overdue rank, or from the Look.
 
 Pure. Times are seconds on the caller's monotonic clock.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,65 +34,29 @@ from holdfast.evidence.pure.evidence import (
     ENDED,
     ENDED_BEFORE,
     ENDED_WELL,
+    Absence,
     Missing,
     RankDigest,
     Verdict,
 )
 from holdfast.evidence.pure.stall_rules import belongs_to
-from holdfast.job.pure.incidents import ANSWER_SHARE, LOOK_SHARE, verdict_on, what_is_missing
-from holdfast.job.pure.membership import Judged, Look, Place, Round
-from holdfast.job.pure.node_reports import RankOverdue, RanksLooked
-from holdfast.node.pure import rank_life
-from holdfast.node.pure.rank_life import (
-    Exited,
-    ExitsNow,
-    GoesOn,
-    HostFailed,
-    JobReported,
-    MonitorGone,
-    MonitorSaid,
-    Raised,
-    Sent,
-    Swept,
-)
+from holdfast.job.pure.incidents import verdict_on
+from holdfast.job.pure.job_words import missing_nodes
+from holdfast.job.pure.membership import CyclePlace, Digests, Judged, OpenIncident, Round, Suspect
+from holdfast.job.pure.timing import ALONE_SHARE, ANSWER_SHARE, JUDGE_SHARE, LOOK_SHARE
+from holdfast.node.pure.rank_life import Exited, MonitorGone, MonitorSaid, Sent, ToMonitors
 from holdfast.page.pure.clocks import PAUSE, STEP
-from holdfast.watch.pure import monitor_messages as said
+from holdfast.watch.pure import monitor_messages
 
-ALONE_SHARE = 0.25
-"""Of the timeout of evidence: how long a launcher waits for the leader before it looks alone,"""
-JUDGE_SHARE = 0.95
-"""and for a verdict before it judges alone; a moment before the monitors go on by themselves."""
-JOINS_S = 5.0
-"""A rank that is overdue so soon after a verdict belongs to that incident."""
 TURN_S = 50e-6
 """For each group rank: on thousands of nodes, ranks that wait for each other are overdue at once,
-and the leader needs to hear it from one node only."""
+and one report is enough for the leader."""
 _LEAST_TURN_S = 0.002
 
-Event = rank_life.Event | Look | Judged
+Event = MonitorSaid | MonitorGone | Exited | Sent | OpenIncident | Judged | TimePassed
 
 
 # ---------------------------------------------------------------- effects
-
-
-class LookAt(Value):
-    """Have these ranks looked at by their monitors, within so many seconds."""
-
-    incident: int
-    cycle: int
-    local_ranks: tuple[int, ...]
-    within_s: float
-
-
-class LetGoOn(Value):
-    """Tell the monitors of these ranks the verdict: they end those that are hung."""
-
-    incident: int
-    cycle: int
-    local_ranks: tuple[int, ...]
-    verdict: Verdict
-
-
 class IncidentOver(Value):
     """Write down an incident. It may come again with more: the leader was late, or a rank was.
 
@@ -104,7 +68,7 @@ class IncidentOver(Value):
         digests: By global rank: of this node; of all where the leader lives here.
         without: Nodes whose evidence is missing, and why; empty: none is.
         notifies: This node starts the command that people have given for incidents. Of the leader's
-            incidents its node does (:mod:`holdfast.node.pure.launcher`).
+            incidents its node does (``launcher.py``).
         is_elsewhere: The node of the leader logs it, for all.
     """
 
@@ -118,7 +82,7 @@ class IncidentOver(Value):
     is_elsewhere: bool = False
 
 
-Effect = RankOverdue | RanksLooked | LookAt | LetGoOn | IncidentOver
+Effect = Suspect | Digests | ToMonitors | IncidentOver
 
 
 @dataclass
@@ -126,14 +90,14 @@ class _Survey:
     """One incident here.
 
     Attributes:
-        label: What monitors know it by.
-        incident: The same for the job; None: the leader has not opened it.
-        answer_by, judge_by: Until when looks, and a verdict, are waited for.
+        label: Its number in messages to monitors.
+        incident: Its number in the job; None: the leader has not opened it.
+        answer_by, judge_by: Until when evidence, and a verdict, are waited for.
         awaited: Local ranks whose monitors have not answered.
         digests: By local rank.
         overdue: Local ranks that its verdict was given to.
-        is_answered: Nothing more is waited for on this node.
-        judged_at: When the monitors were let go on.
+        is_answered: The evidence of this node is complete.
+        judged_at: When the monitors went on.
     """
 
     label: int
@@ -154,14 +118,22 @@ class NodeEvidence:
     """Of one launcher.
 
     Args:
-        timeout_s: From a rank's being found overdue to its end, at most; 0: nobody is asked, every
-            monitor ends its rank by itself.
+        timeout_s: From a rank's being found overdue to its end, at most; 0: no evidence of other
+            ranks is taken, and each monitor ends its rank by itself.
+        host: Name of this host.
+
+    Attributes:
+        cycle: This one; -1: there was none.
+        pids: Of its processes, by local rank.
     """
 
-    def __init__(self, timeout_s: float = 0.0) -> None:
+    def __init__(self, timeout_s: float = 0.0, host: str = "") -> None:
         self.timeout_s = timeout_s
         self.cycle = -1
-        self._host = ""
+        self.pids: Mapping[int, int] = {}
+        self._host = host
+        self._node = ""
+        """The name of this launcher in the cycle."""
         self._ranks = range(0)
         """Global ranks of this node."""
         self._world_size = 0
@@ -173,25 +145,25 @@ class NodeEvidence:
         """Those of them that ended when they were being stopped."""
         self._without_monitor: set[int] = set()
         self._number = 0
-        """Of the last incident that was heard of."""
+        """Of the last known incident."""
         self._waiting: dict[int, float] = {}
         """Local ranks whose monitors wait to go on, and since when they do."""
         self._clock = ""
-        """The first that ran out of those; "": a timeout that somebody chose."""
+        """The first that ran out of those; "": one whose timeout the user chose."""
         self._suspect_at: float | None = None
         self._alone_at: float | None = None
         self._is_stopping = False
         self._survey: _Survey | None = None
         self._effects: list[Effect] = []
 
-    def start_cycle(self, formed: Round, place: Place, host: str) -> None:
-        """New ranks start; nothing of those before is waited for."""
-        self.cycle, self._host, self._world_size = formed.cycle, host, formed.world_size
+    def start_cycle(self, formed: Round, place: CyclePlace) -> None:
+        """New ranks start; evidence of earlier ones is not waited for."""
+        self.cycle, self._node, self._world_size = formed.cycle, place.node, formed.world_size
         self._ranks = range(place.rank_offset, place.rank_offset + place.nproc)
         turn_s = place.group_rank * TURN_S
         self._turn_s = turn_s if turn_s >= _LEAST_TURN_S else 0.0
         self._alive, self._ended, self._waiting = set(range(place.nproc)), {}, {}
-        self._stopped = set()
+        self._stopped, self.pids = set(), {}
         self._suspect_at = self._alone_at = self._survey = None
         self._is_stopping = False
 
@@ -204,7 +176,7 @@ class NodeEvidence:
         return earliest(self._suspect_at, self._alone_at, survey_at)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """What to do about ``event``, in order."""
+        """The effects of ``event``, in order."""
         self._effects = []
         if not self.timeout_s:
             return self._effects
@@ -225,7 +197,7 @@ class NodeEvidence:
                     self._show(local_rank, self._of_ended(local_rank, now))
             case Sent():
                 self._on_stopping(now)
-            case Look(incident=incident, cycle=cycle):
+            case OpenIncident(incident=incident, cycle=cycle):
                 self._number = max(self._number, incident)
                 if cycle == self.cycle:
                     self._on_look(incident, now)
@@ -233,35 +205,39 @@ class NodeEvidence:
                 it = self._survey
                 if cycle == self.cycle and it is not None and it.incident == incident:
                     self._conclude(it, event.verdict, event.without, now)
-            case Raised() | ExitsNow() | GoesOn():
-                pass
-            case HostFailed() | Swept() | JobReported() | TimePassed():
+            case TimePassed():
                 pass
             case _:
                 assert_never(event)
         self._on_time(now)
         return self._effects
 
-    # ------------------------------------------------------------ what is heard
-    def _on_message(self, local_rank: int, message: said.ToLauncher, now: float) -> None:
+    # ------------------------------------------------------------ messages of monitors
+    def _on_message(
+        self, local_rank: int, message: monitor_messages.ToLauncher, now: float
+    ) -> None:
         match message:
-            case said.Ready():
+            case monitor_messages.MonitorReady():
                 self._without_monitor.discard(local_rank)
                 self._look_again(local_rank)
-            case said.Overdue(cycle=cycle, clock=clock):
+            case monitor_messages.Overdue(cycle=cycle, clock=clock):
                 if cycle == self.cycle and local_rank in self._alive:
                     if not self._waiting:
                         self._clock = clock if clock in (PAUSE, STEP) else ""
                     self._waiting[local_rank] = now
                     self._on_overdue(local_rank, clock, now)
-            case said.Looked(incident, cycle, digest):
+            case monitor_messages.EvidenceCollected(incident, cycle, digest):
                 it = self._survey
                 if it is not None and (cycle, incident) == (self.cycle, it.label):
                     it.awaited.discard(local_rank)
                     it.digests[local_rank] = digest
                     if it.judged_at is not None:
                         self._write_down(it)
-            case said.Signalled(cycle=cycle) | said.Recovered(cycle) | said.Closed(cycle):
+            case (
+                monitor_messages.Signalled(cycle=cycle)
+                | monitor_messages.Recovered(cycle)
+                | monitor_messages.Closed(cycle)
+            ):
                 if cycle == self.cycle:
                     self._waits_no_more(local_rank)
 
@@ -272,9 +248,13 @@ class NodeEvidence:
 
     def _on_overdue(self, local_rank: int, clock: str, now: float) -> None:
         it = self._survey
-        is_fresh = it is not None and it.judged_at is not None and now < it.judged_at + JOINS_S
+        is_fresh = (
+            it is not None
+            and it.judged_at is not None
+            and now < it.judged_at + monitor_messages.JOINS_S
+        )
         if it is not None and is_fresh and belongs_to(clock, it.verdict):
-            self._let_go_on(it, {local_rank})
+            self._go_on(it, {local_rank})
             self._write_down(it)
         elif it is not None and it.judged_at is None:
             self._look_again(local_rank)
@@ -325,7 +305,13 @@ class NodeEvidence:
         self._lacks(local_ranks & self._without_monitor, "it has no monitor")
         if asked := tuple(sorted(local_ranks - self._without_monitor)):
             within_s = LOOK_SHARE * self.timeout_s
-            self._effects.append(LookAt(it.label, self.cycle, asked, within_s))
+            looks = {
+                k: monitor_messages.CollectEvidence(
+                    it.label, self.cycle, self._ranks[k], self.pids.get(k, 0), within_s
+                )
+                for k in asked
+            }
+            self._effects.append(ToMonitors(looks))
 
     def _look_again(self, local_rank: int) -> None:
         """Its evidence is missing so far, and its monitor is there (again)."""
@@ -342,7 +328,7 @@ class NodeEvidence:
         return RankDigest(rank=rank, node=self._host, local_rank=local_rank, **why)
 
     def _of_ended(self, local_rank: int, since: float, gone_s: float = 0.0) -> RankDigest:
-        """What ended well, or long before the incident, is not blamed for it: see hang_kind.py."""
+        """An end that went well, or was long before the incident, did not cause it."""
         if local_rank in self._stopped:
             return self._nothing_of(local_rank, end=BEING_STOPPED, stopped_s=gone_s)
         exit_code, at = self._ended[local_rank]
@@ -361,12 +347,12 @@ class NodeEvidence:
             self._show(local_rank, self._nothing_of(local_rank, lacks=why))
 
     def _leave_out_stopped(self, it: _Survey) -> None:
-        """Those that are ended anyway; the ones that hang are looked at all the same."""
+        """Take no evidence of ranks that are ended anyway, but still of those that hang."""
         for local_rank in it.awaited - self._waiting.keys():
             self._show(local_rank, self._nothing_of(local_rank, end=BEING_STOPPED))
 
     def _show(self, local_rank: int, digest: RankDigest) -> None:
-        """In the place of what its monitor would have seen."""
+        """Use this digest instead of one of its monitor."""
         assert self._survey is not None
         self._survey.awaited.discard(local_rank)
         self._survey.digests[local_rank] = digest
@@ -374,46 +360,45 @@ class NodeEvidence:
     def _is_awaited(self, local_rank: int) -> bool:
         return self._survey is not None and local_rank in self._survey.awaited
 
-    # ------------------------------------------------------------ what follows
+    # ------------------------------------------------------------ answer and verdict
     def _answer(self, it: _Survey) -> None:
         it.is_answered = True
         if it.incident is not None:
             digests = tuple(it.digests.values())
-            self._effects.append(RanksLooked(self.cycle, it.incident, digests))
+            self._effects.append(Digests(self._node, self.cycle, it.incident, digests))
 
-    def _let_go_on(self, it: _Survey, local_ranks: set[int]) -> None:
+    def _go_on(self, it: _Survey, local_ranks: set[int]) -> None:
         for local_rank in local_ranks & self._waiting.keys():
             del self._waiting[local_rank]
             it.overdue.add(local_rank)
-        asked = tuple(sorted(local_ranks))
-        self._effects.append(LetGoOn(it.label, self.cycle, asked, it.verdict))
+        verdict = monitor_messages.Proceed(it.label, self.cycle, it.verdict)
+        self._effects.append(ToMonitors(dict.fromkeys(sorted(local_ranks), verdict)))
 
     def _conclude(self, it: _Survey, verdict: Verdict, without: str, now: float) -> None:
         self._lacks(set(it.awaited), "its monitor had not answered when the verdict came")
         it.verdict, it.without, it.is_answered = verdict, without, True
         if it.judged_at is None:
             it.judged_at = now
-            self._let_go_on(it, self._alive)
+            self._go_on(it, self._alive)
         self._write_down(it)
 
     def _write_down(self, it: _Survey) -> None:
-        whose = it.label if it.incident is None else it.incident, self.cycle
+        number = it.label if it.incident is None else it.incident
         overdue, digests = tuple(sorted(it.overdue)), {one.rank: one for one in it.digests.values()}
-        over = IncidentOver(*whose, overdue, it.verdict, digests, it.without, it.notifies)
-        if it.incident is not None:
-            over = IncidentOver(**{**vars(over), "is_elsewhere": True})
-        self._effects.append(over)
+        over = overdue, it.verdict, digests, it.without, it.notifies
+        is_elsewhere = it.incident is not None
+        self._effects.append(IncidentOver(number, self.cycle, *over, is_elsewhere=is_elsewhere))
 
     def _conclude_alone(self, it: _Survey, now: float) -> None:
-        if not self._waiting:  # nobody is ended for it here
+        if not self._waiting:  # it ends no rank of this node
             it.judged_at = now
-            self._let_go_on(it, self._alive)
+            self._go_on(it, self._alive)
             return
         missing = {}
         if others := {*range(self._world_size)} - {*self._ranks}:
             why = f"the leader sent no verdict within {JUDGE_SHARE * self.timeout_s:g} s"
             why = "the ranks of this node are being stopped" if self._is_stopping else why
-            others_miss = Missing(text_of(others), f"not asked: {why}", is_asked=False)
+            others_miss = Missing(text_of(others), Absence.NOT_ASKED, f"not asked: {why}")
             missing["the other nodes"] = others_miss
         digests = {digest.rank: digest for digest in it.digests.values()}
         why_not = "the leader of the job has not judged it"
@@ -423,14 +408,14 @@ class NodeEvidence:
         names_one_here = not {*verdict.culprits}.isdisjoint(self._ranks)
         it.notifies = names_one_here or not (self._is_stopping and missing)
         it.notifies = it.notifies and not verdict.is_pause
-        self._conclude(it, verdict, what_is_missing(missing), now)
+        self._conclude(it, verdict, missing_nodes(missing), now)
 
     def _on_time(self, now: float) -> None:
         if self._suspect_at is not None and now >= self._suspect_at:
             self._suspect_at = None
             rank = self._ranks[min(self._waiting)]
-            overdue = RankOverdue(self.cycle, rank, self._number, self._clock)
-            self._effects.append(overdue)
+            suspect = Suspect(self._node, self.cycle, rank, self._number, self._clock)
+            self._effects.append(suspect)
         if self._alone_at is not None and now >= self._alone_at:
             self._begin(now)
         it = self._survey

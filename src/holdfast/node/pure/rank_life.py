@@ -1,37 +1,20 @@
-"""The lives of a node's ranks, as their launcher sees them, and what follows from each turn.
+"""The state of each rank of a node, as its launcher sees it: a helper of ``node.py``.
 
 A rank's monitor finds it hung, takes evidence and ends it; the launcher asks ranks to end, and ends
-them (both climb ``base/pure/kill_ladder.py``). The launcher hears of the one from the monitor and
-of the end from the kernel, in either order. ::
+them (both climb ``base/pure/kill_ladder.py``). The launcher learns of the first from the monitor
+and of the end from the kernel, in either order. ::
 
                     found hung                    evidence taken
     RUNNING ───────────────────────► SUSPECTED ───────────────────► CONDEMNED
        │ ▲ └──► SIGNALLED                │  its monitor signals it,     │
        │ │      the launcher asks it     │  the launcher kills it       │ SIGKILL
-       │ └── recovered, let go ──────────┴──────────────────────────────┤
+       │ └── recovered ──────────────────┴──────────────────────────────┤
        ▼                                                                ▼
-      GONE ◄── reaped, from wherever it was     STUCK ◄─UNKILLABLE_S─ KILLED
+      GONE ◄── reaped, in whatever state     STUCK ◄─UNKILLABLE_S─ KILLED
 
-What is decided here, for :mod:`holdfast.node.pure.node` to act upon:
-
-- A rank that was killed has failed, before it has ended: the kernel takes 75 to 170 ms for each GiB
-  of its memory, and the others need not wait for that.
-- K-2: a failure is held back while a monitor takes evidence of another rank. The others are stopped
-  because of it, and a rank that was stopped shows no stacks any more. Evidence that has not come
-  :data:`WRITING_S` after its timeout is not waited for.
-- A rank that was condemned has failed, whatever exit code it ends with. One that was found hung and
-  let go has not.
-- A rank that an exception ends (decision 44) has failed when its exit handlers have run, before
-  its process has ended. Handlers that take longer than they may are ended with it.
-- The evidence of a cycle is delivered as it comes, and its folder is freed when the cycle is over
-  and no monitor writes to it any more: a monitor learns of its rank's end when the launcher does,
-  and may be about to note it in the incident.
-
-- Once a rank of the job has reported to its monitor, all ranks of the node are expected to, where
-  there is a timeout for that: one may hang before its first call (decision 29).
-- Ranks that were asked to end have their grace: they may be saving their work.
-
-A monitor may be late: what it says is held against the cycle that it speaks of.
+K-2: a failure is held back while a monitor takes evidence of another rank, because the node stops
+the others for it, and a stopped rank shows no stacks. Evidence delays it by at most
+:data:`WRITING_S` beyond its timeout.
 
 Pure. Times are seconds on the caller's monotonic clock.
 """
@@ -49,12 +32,13 @@ from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.kill_ladder import EVIDENCE_S, SIGKILL, UNKILLABLE_S
 from holdfast.base.pure.never import assert_never
 from holdfast.base.pure.value import Value
-from holdfast.evidence.pure.failure import Hang, was_asked
-from holdfast.node.pure.node import OnlyStuckLeft, RankKilled, RankStuck, WorkerExited
-from holdfast.watch.pure import monitor_messages as said
+from holdfast.evidence.pure.failure import was_asked
+from holdfast.job.pure.member import JobReported, NodeReported
+from holdfast.watch.pure import monitor_messages
+from holdfast.watch.pure.rank_messages import ExitsNow, Uncaught
 
 WRITING_S = 2.0
-"""How long evidence may hold a failure back beyond its timeout: it is to be written down."""
+"""How long evidence may hold a failure back beyond its timeout: its monitor writes it to a file."""
 MONITOR_DEATHS = 5
 MONITOR_DEATHS_PERIOD_S = 60.0
 """A monitor that dies more often than this is not started again: something is wrong with it."""
@@ -62,41 +46,27 @@ MONITOR_DEATHS_PERIOD_S = 60.0
 
 # ---------------------------------------------------------------- events
 class MonitorSaid(Value):
-    """The monitor of a local rank has said this."""
+    """A message from the monitor of a local rank; perhaps a late one, of an earlier cycle."""
 
     local_rank: int
-    message: said.ToLauncher
+    message: monitor_messages.ToLauncher
 
 
 class MonitorGone(Value):
-    """The process of a rank's monitor has ended; another may find what it has found."""
+    """The process of a rank's monitor has ended; a new one may find the same hang again."""
 
     local_rank: int
 
 
-class HostFailed(Value):
-    """The launcher kills a rank of this cycle: ``problem`` is wrong with its host."""
+class RankSaid(Value):
+    """A message from a rank that an exception ends (decision 44).
+
+    None: its connection closed before :class:`.ExitsNow`, so it became another program, or ends
+    otherwise than with exit code 1.
+    """
 
     local_rank: int
-    problem: str
-
-
-class Raised(Value):
-    """An exception that nothing caught ends the program of a rank; its exit handlers run."""
-
-    local_rank: int
-
-
-class ExitsNow(Value):
-    """The exit handlers of a rank that has raised have run: it ends with 1 as its next step."""
-
-    local_rank: int
-
-
-class GoesOn(Value):
-    """A rank that has raised became another program, or ends otherwise than with 1."""
-
-    local_rank: int
+    message: Uncaught | ExitsNow | None
 
 
 class Sent(Value):
@@ -108,40 +78,21 @@ class Sent(Value):
 
 
 class Exited(Value):
-    """A rank of this cycle was reaped, and all that its monitor had said by then was heard."""
+    """A rank of this cycle was reaped; the messages of its monitor until then came before.
+
+    ``exit_code`` is -N for death by signal N.
+    """
 
     local_rank: int
     exit_code: int
 
 
-class Swept(Value):
-    """Nothing that the ranks of this cycle started is alive, or waited for any more."""
-
-
-class JobReported(Value):
-    """A rank of another node has reported to its monitor in this cycle."""
-
-    cycle: int
-
-
-Event = (
-    MonitorSaid
-    | MonitorGone
-    | HostFailed
-    | Raised
-    | ExitsNow
-    | GoesOn
-    | Sent
-    | Exited
-    | Swept
-    | JobReported
-    | TimePassed
-)
+Event = MonitorSaid | MonitorGone | RankSaid | Sent | Exited | JobReported | TimePassed
 
 
 # ---------------------------------------------------------------- effects
 class StartMonitor(Value):
-    """Put a new monitor in the place of one that died."""
+    """Start a new monitor in the place of one that died."""
 
     local_rank: int
 
@@ -153,53 +104,58 @@ class EndHandlers(Value):
     after_s: float
 
 
-class AwaitReport(Value):
-    """Have a rank watched that has not reported: another one did, known since ``since``."""
+class ToMonitors(Value):
+    """Send these messages to monitors, by local rank."""
 
-    local_rank: int
-    since: float
-
-
-class HoldClocks(Value):
-    """These ranks were asked to end ``at`` this instant: they have their grace.
-
-    Of their clocks those of sections count that they open from now on.
-    """
-
-    local_ranks: tuple[int, ...]
-    at: float
-
-
-class NodeReported(Value):
-    """The first rank of this node has reported in this cycle; ranks of other nodes may not have."""
-
-    cycle: int
+    messages: Mapping[
+        int,
+        monitor_messages.Await
+        | monitor_messages.Stopping
+        | monitor_messages.CollectEvidence
+        | monitor_messages.Proceed,
+    ]
 
 
 class Deliver(Value):
-    """Bring the evidence of a cycle to where people look for it; ``is_over``: its folder may go."""
+    """Copy the evidence of a cycle to the run folder; ``is_over``: its staging folder may go."""
 
     cycle: int
     is_over: bool = False
 
 
+# ---------------------------------------------------------------- effects, for the node itself
+class FailedBeforeExit(Value):
+    """This rank has failed, and is not reaped yet: it was killed, or its exit handlers have run.
+
+    The kernel takes 75 to 170 ms for each GiB of a process's memory before it reports its end; the
+    other ranks are stopped without waiting for that.
+    """
+
+    local_rank: int
+
+
+class OnlyStuckLeft(Value):
+    """All ranks that are alive have outlived SIGKILL; the last was killed at ``killed_at``."""
+
+    killed_at: float
+
+
 Effect = (
-    RankKilled
-    | RankStuck
+    Exited
+    | FailedBeforeExit
     | OnlyStuckLeft
-    | WorkerExited
     | StartMonitor
     | EndHandlers
-    | AwaitReport
-    | HoldClocks
+    | ToMonitors
     | NodeReported
     | Deliver
     | Note
 )
+"""``Exited``: the event, when it is not held back any more."""
 
 
-class State(enum.Enum):
-    """Where a rank is in its life; see the picture in the module's docstring."""
+class LifeState(enum.Enum):
+    """The state of a rank; see the picture in the module's docstring."""
 
     RUNNING = "running"
     SIGNALLED = "signalled"
@@ -215,26 +171,26 @@ class RankLife:
     """One rank of one cycle.
 
     Attributes:
-        hang: What its monitor has found.
+        hang: The verdict of its monitor.
         host_problem: Why the launcher killed it, if not to stop it.
-        suspected_at: When it was found hung, where its evidence is awaited.
-        is_condemned: Its monitor has seen enough: however it ends, it has failed.
+        suspected_at: When it was found hung, while its evidence is awaited.
+        is_condemned: Its monitor has taken evidence: whatever its exit code, it has failed.
         is_written_about: Its monitor may still write to the incident.
-        signals: What the launcher has sent it.
+        signals: Signals that the launcher has sent it.
         asked_at: When it sent the first of these.
         killed_at: When it was sent SIGKILL.
-        has_outlived: Its monitor says that it has outlived that.
-        is_told: The node knows that it was killed.
+        has_outlived: Its monitor reports that it has outlived that.
+        kill_is_known: The node knows that it was killed, or has done it.
         is_gone: It was reaped.
         has_reported: Its monitor watches it, or did.
         makes_steps: Its monitor watches it by its optimizer's steps alone.
         launcher_slept_s: The monitors have ended it, for its launcher did nothing for so long.
-        raised_at: When it told of the exception that ends it; None: it has not.
+        raised_at: When it reported the exception that ends it; None: it has not.
         exits_now: Its exit handlers have run after that.
         exit_handlers_s: They were ended after so long.
     """
 
-    hang: Hang | None = None
+    hang: monitor_messages.Overdue | None = None
     host_problem: str | None = None
     suspected_at: float | None = None
     is_condemned: bool = False
@@ -243,7 +199,7 @@ class RankLife:
     asked_at: float | None = None
     killed_at: float | None = None
     has_outlived: bool = False
-    is_told: bool = False
+    kill_is_known: bool = False
     is_gone: bool = False
     has_reported: bool = False
     makes_steps: bool = False
@@ -252,18 +208,18 @@ class RankLife:
     exits_now: bool = False
     exit_handlers_s: float | None = None
 
-    def state(self, now: float) -> State:
+    def state(self, now: float) -> LifeState:
         """Where it is."""
         if self.is_gone:
-            return State.GONE
+            return LifeState.GONE
         if self.killed_at is not None:
             is_stuck = self.has_outlived or now >= self.killed_at + UNKILLABLE_S
-            return State.STUCK if is_stuck else State.KILLED
+            return LifeState.STUCK if is_stuck else LifeState.KILLED
         if self.suspected_at is not None:
-            return State.SUSPECTED
+            return LifeState.SUSPECTED
         if self.is_condemned:
-            return State.CONDEMNED
-        return State.SIGNALLED if self.signals else State.RUNNING
+            return LifeState.CONDEMNED
+        return LifeState.SIGNALLED if self.signals else LifeState.RUNNING
 
     @property
     def has_raised(self) -> bool:
@@ -271,16 +227,17 @@ class RankLife:
         return self.exits_now or self.exit_handlers_s is not None
 
     def was_asked(self, exit_code: int) -> bool:
-        """An end like this is what the launcher's signals lead to, and no failure."""
+        """Whether the launcher's signals explain such an end, so that it is no failure."""
         is_failure = self.hang is not None or self.host_problem is not None or self.has_raised
         return not is_failure and was_asked(exit_code, self.signals)
 
 
 @dataclass
-class _Cycle:
+class _CycleRanks:
     ranks: dict[int, RankLife]
+    global_ranks: range = range(0)
     is_stopping: bool = False
-    """Its ranks were signalled: there is nothing left to hold back."""
+    """Its ranks were signalled: no failure is held back any more."""
     is_given_up: bool = False
     """Only ranks that have outlived SIGKILL are left, and the node knows."""
     is_undelivered: bool = False
@@ -302,6 +259,7 @@ class RankLives:
     Attributes:
         held_s: How long a failure is held back for evidence of another rank, at most.
         cycle: This one; -1: there was none.
+        pids: Of its processes, by local rank.
     """
 
     def __init__(
@@ -313,6 +271,7 @@ class RankLives:
         awaits_reports: bool = False,
     ) -> None:
         self.cycle = -1
+        self.pids: Mapping[int, int] = {}
         self.held_s = evidence_s + WRITING_S
         self._quiet_s = quiet_s
         self._exception_grace_s = exception_grace_s
@@ -320,77 +279,66 @@ class RankLives:
         self._call_by: float | None = None
         self._report_by: float | None = None
         self._has_warned_of_quiet = False
-        self._here = _Cycle({})
-        self._cycles: dict[int, _Cycle] = {}
-        self._held: list[RankKilled | WorkerExited] = []
+        self._here = _CycleRanks({})
+        self._cycles: dict[int, _CycleRanks] = {}
+        self._held: list[FailedBeforeExit | Exited] = []
         self._monitor_budgets: dict[int, Budget] = {}
         self._unwatched: set[int] = set()
 
-    def start_cycle(self, cycle: int, nproc: int, now: float) -> Mapping[int, RankLife]:
-        """Have new ranks, by local rank. None of those before is alive, or waited for any more."""
-        if self.cycle < 0 and self._quiet_s is not None:
-            self._call_by = now + self._quiet_s
-        self._report_by = None
-        kept = {n: it for n, it in self._cycles.items() if n == self.cycle or it.is_undelivered}
-        self._here = _Cycle({local_rank: RankLife() for local_rank in range(nproc)})
-        self._cycles = {**kept, cycle: self._here}
-        self.cycle = cycle
+    @property
+    def ranks(self) -> Mapping[int, RankLife]:
+        """Of this cycle, by local rank."""
         return self._here.ranks
 
+    def start_cycle(self, cycle: int, ranks: range, now: float) -> None:
+        """New ``ranks``, by their global numbers. No earlier one is alive, or waited for."""
+        if self.cycle < 0 and self._quiet_s is not None:
+            self._call_by = now + self._quiet_s
+        self._report_by, self.pids = None, {}
+        kept = {n: it for n, it in self._cycles.items() if n == self.cycle or it.is_undelivered}
+        self._here = _CycleRanks({k: RankLife() for k in range(len(ranks))}, ranks)
+        self._cycles = {**kept, cycle: self._here}
+        self.cycle = cycle
+
     def undelivered(self) -> list[int]:
-        """Cycles that are over, and whose monitors may still write to their evidence."""
+        """Cycles that are over, while monitors may still write to their evidence."""
         return [cycle for cycle, it in self._cycles.items() if it.is_undelivered]
 
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
-        until = self._held_until() if self._held or self._untold() else None
+        until = self._held_until() if self._held or self._killed_silently() else None
         by = self._call_by, self._report_by
         return earliest(until, *by, *(due for _, due in self._running_handlers()))
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """What to do about ``event``, in order."""
+        """The effects of ``event``, in order."""
         effects: list[Effect] = []
         match event:
-            case HostFailed(local_rank, problem):
-                life = self._here.ranks[local_rank]
-                life.host_problem, life.killed_at, life.is_told = problem, now, True
-            case Raised(local_rank):
-                life = self._here.ranks[local_rank]
-                if not (life.signals or life.is_gone or life.is_condemned):
-                    life.raised_at = now
-            case ExitsNow(local_rank):
-                life = self._here.ranks[local_rank]
-                if life.raised_at is not None and life.killed_at is None and not life.is_gone:
-                    life.exits_now = True
-                    self._held.append(RankKilled(local_rank))
-            case GoesOn(local_rank):
-                life = self._here.ranks[local_rank]
-                if not life.has_raised:
-                    life.raised_at = None
+            case RankSaid(local_rank, message):
+                self._on_rank_said(local_rank, message, now)
             case Sent(local_ranks, signum, at):
                 self._here.is_stopping = True
                 self._report_by = None
                 for local_rank in local_ranks:
                     self._sent(self._here.ranks[local_rank], signum, now)
                 if local_ranks and signum != SIGKILL:
-                    effects.append(HoldClocks(local_ranks, now if at is None else at))
+                    # They may be saving their work: their monitors leave them their grace.
+                    stopping = monitor_messages.Stopping(self.cycle, now if at is None else at)
+                    effects.append(ToMonitors(dict.fromkeys(local_ranks, stopping)))
             case Exited(local_rank, exit_code):
                 self._exited(local_rank, exit_code, effects)
             case MonitorGone(local_rank):
                 for cycle in self._cycles:
                     self._close(cycle, local_rank, effects)
                 self._replace_monitor(local_rank, now, effects)
-            case Swept():
-                self._here.is_undelivered = True
-                self._deliver(self.cycle, effects)
-            case MonitorSaid(_, said.Hello()):
+            case MonitorSaid(_, monitor_messages.RankConnected()):
                 self._call_by = None
-            case MonitorSaid(local_rank, said.Armed(cycle, by_steps)):
+            case MonitorSaid(local_rank, monitor_messages.WatchBegan(cycle, by_steps)):
                 if cycle == self.cycle and by_steps:  # others may make none
                     self._here.ranks[local_rank].makes_steps = True
                 elif cycle == self.cycle:
                     self._reported(local_rank, now, effects)
-            case MonitorSaid(_, said.LeaseOver(cycle, slept_s)):
+            case MonitorSaid(_, monitor_messages.LeaseOver(cycle, slept_s)):
                 lives = self._cycles[cycle].ranks if cycle in self._cycles else {}
                 for life in (life for life in lives.values() if not life.is_gone):
                     life.launcher_slept_s = slept_s
@@ -398,8 +346,8 @@ class RankLives:
                 if cycle == self.cycle:
                     self._await_reports(now, effects)
             case MonitorSaid(local_rank, message):
-                if isinstance(message, said.Verdict) and message.cycle in self._cycles:
-                    self._hear(local_rank, message, now, effects)
+                if isinstance(message, monitor_messages.Verdict) and message.cycle in self._cycles:
+                    self._on_verdict(local_rank, message, now, effects)
             case TimePassed():
                 pass
             case _:
@@ -409,13 +357,29 @@ class RankLives:
                 self._end_handlers(local_rank, now, effects)
         until = self._held_until()
         if until is None or now >= until:
-            for local_rank in self._untold():
-                self._here.ranks[local_rank].is_told = True
-                effects.append(RankKilled(local_rank))
+            for local_rank in self._killed_silently():
+                self._here.ranks[local_rank].kill_is_known = True
+                effects.append(FailedBeforeExit(local_rank))
             effects += self._held
             self._held.clear()
-            self._tell_if_only_stuck(effects)
+            self._give_up_if_only_stuck(effects)
         self._warn_of_quiet_ranks(now, effects)
+        return effects
+
+    def host_failed(self, local_rank: int, problem: str, now: float) -> None:
+        """The launcher kills this rank: ``problem`` is wrong with its host."""
+        life = self._here.ranks[local_rank]
+        life.host_problem, life.killed_at, life.kill_is_known = problem, now, True
+
+    def swept(self) -> list[Effect]:
+        """No process of this cycle is alive, or waited for any more: deliver its evidence.
+
+        Its folder is freed when no monitor writes to it any more: a monitor learns of its rank's
+        end when the launcher does, and may be about to note it in the incident.
+        """
+        effects: list[Effect] = []
+        self._here.is_undelivered = True
+        self._deliver(self.cycle, effects)
         return effects
 
     def _warn_of_quiet_ranks(self, now: float, effects: list[Effect]) -> None:
@@ -442,11 +406,29 @@ class RankLives:
             effects.append(Note("warning", text))
 
     # ------------------------------------------------------------ turns
+    def _on_rank_said(
+        self, local_rank: int, message: Uncaught | ExitsNow | None, now: float
+    ) -> None:
+        life = self._here.ranks[local_rank]
+        match message:
+            case Uncaught():
+                if not (life.signals or life.is_gone or life.is_condemned):
+                    life.raised_at = now
+            case ExitsNow():
+                if life.raised_at is not None and life.killed_at is None and not life.is_gone:
+                    life.exits_now = True
+                    self._held.append(FailedBeforeExit(local_rank))
+            case None:
+                if not life.has_raised:
+                    life.raised_at = None
+            case _:
+                assert_never(message)
+
     def _sent(self, life: RankLife, signum: int, now: float) -> None:
         life.signals.add(signum)
         life.asked_at = now if life.asked_at is None else life.asked_at
         if signum == SIGKILL and life.killed_at is None:
-            life.killed_at, life.is_told = now, True
+            life.killed_at, life.kill_is_known = now, True
 
     def _running_handlers(self) -> list[tuple[int, float]]:
         """Ranks whose exit handlers run after an exception, and until when they may."""
@@ -462,9 +444,9 @@ class RankLives:
     def _end_handlers(self, local_rank: int, now: float, effects: list[Effect]) -> None:
         life = self._here.ranks[local_rank]
         life.exit_handlers_s = self._exception_grace_s
-        life.killed_at, life.is_told = now, True
+        life.killed_at, life.kill_is_known = now, True
         effects.append(EndHandlers(local_rank, self._exception_grace_s))
-        self._held.append(RankKilled(local_rank))
+        self._held.append(FailedBeforeExit(local_rank))
 
     def _reported(self, local_rank: int, now: float, effects: list[Effect]) -> None:
         ranks = self._here.ranks
@@ -482,35 +464,46 @@ class RankLives:
             may_warn = self._quiet_s is not None and not self._has_warned_of_quiet
             self._report_by = now + (self._quiet_s or 0.0) if may_warn else None
             return
-        for local_rank, life in self._here.ranks.items():
-            if not (life.has_reported or life.is_gone):
-                effects.append(AwaitReport(local_rank, now))
+        quiet = [k for k, it in self._here.ranks.items() if not (it.has_reported or it.is_gone)]
+        if quiet:
+            ranks, pids = self._here.global_ranks, self.pids
+            messages = {
+                k: monitor_messages.Await(self.cycle, ranks[k], pids.get(k, 0), now) for k in quiet
+            }
+            effects.append(ToMonitors(messages))
 
-    def _hear(
-        self, local_rank: int, message: said.Verdict, now: float, effects: list[Effect]
+    def _on_verdict(
+        self, local_rank: int, message: monitor_messages.Verdict, now: float, effects: list[Effect]
     ) -> None:
         life = self._cycles[message.cycle].ranks[local_rank]
         match message:
-            case said.Overdue(clock=clock, name=name, age_s=age_s, limit_s=limit_s):
-                life.hang = Hang(clock, name, age_s, limit_s, message.detected_at)
+            case monitor_messages.Overdue():
+                life.hang = message
                 life.suspected_at, life.is_written_about = now, True
-            case said.Evidence():
+            case monitor_messages.Evidence():
                 life.suspected_at, life.is_condemned = None, True
                 effects.append(Deliver(message.cycle))
-            case said.Recovered():
+            case monitor_messages.Recovered():
                 life.hang, life.suspected_at, life.is_condemned = None, None, False
-            case said.Signalled():
+            case monitor_messages.Signalled():
                 life.suspected_at, life.is_condemned = None, True
                 if message.signal == SIGKILL and life.killed_at is None:
                     life.killed_at = now
-            case said.Stuck(since_s=since_s):
+            case monitor_messages.Unkillable(since_s=since_s):
                 life.killed_at = now - since_s if life.killed_at is None else life.killed_at
                 # Once: a second monitor may find and kill it again.
                 is_news = message.cycle == self.cycle and not (life.has_outlived or life.is_gone)
                 if is_news:
-                    effects.append(RankStuck(local_rank, since_s))
-                life.has_outlived = life.is_told = True
-            case said.Closed():
+                    text = (
+                        f"local rank {local_rank} is still alive {since_s:.0f} s after its monitor "
+                        "sent SIGKILL. If it stays, this node can't go on, and leaves when its "
+                        "other ranks have ended"
+                    )
+                    effects.append(Note("error", text))
+                    if not life.kill_is_known:  # at once: K-2 has waited for it long enough
+                        effects.append(FailedBeforeExit(local_rank))
+                life.has_outlived = life.kill_is_known = True
+            case monitor_messages.Closed():
                 life.suspected_at = None
                 self._close(message.cycle, local_rank, effects)
             case _:
@@ -520,14 +513,14 @@ class RankLives:
         life = self._here.ranks[local_rank]
         life.is_gone = True
         if exit_code == 0 and not life.is_condemned:
-            effects.append(WorkerExited(local_rank, 0))
+            effects.append(Exited(local_rank, 0))
             return
-        if exit_code == 0 and not life.is_told:  # it has a handler that ends it well
-            self._held.append(RankKilled(local_rank))
-        self._held.append(WorkerExited(local_rank, exit_code))
+        if exit_code == 0 and not life.kill_is_known:  # it has a handler that ends it well
+            self._held.append(FailedBeforeExit(local_rank))
+        self._held.append(Exited(local_rank, exit_code))
 
-    def _tell_if_only_stuck(self, effects: list[Effect]) -> None:
-        """Who outlived SIGKILL makes no use of a grace."""
+    def _give_up_if_only_stuck(self, effects: list[Effect]) -> None:
+        """A rank that outlived SIGKILL needs no grace."""
         here = self._here
         alive = [life for life in here.ranks.values() if not life.is_gone]
         killed_at = [life.killed_at for life in alive if life.has_outlived and life.killed_at]
@@ -535,13 +528,13 @@ class RankLives:
             here.is_given_up = True
             effects.append(OnlyStuckLeft(max(killed_at)))
 
-    # ------------------------------------------------------------ what is held back
-    def _untold(self) -> list[int]:
-        """Ranks that were killed, without the node knowing of it."""
+    # ------------------------------------------------------------ failures held back
+    def _killed_silently(self) -> list[int]:
+        """Ranks that their monitors have killed, while the node has not failed them."""
         return [
             local_rank
             for local_rank, life in self._here.ranks.items()
-            if life.killed_at is not None and not (life.is_told or life.is_gone)
+            if life.killed_at is not None and not (life.kill_is_known or life.is_gone)
         ]
 
     def _held_until(self) -> float | None:
@@ -584,5 +577,5 @@ class RankLives:
 
 
 def _is_quiet(life: RankLife) -> bool:
-    """Nobody watches it, and it lives."""
+    """No monitor watches it, and it lives."""
     return not (life.has_reported or life.makes_steps or life.is_gone or life.signals)

@@ -1,1 +1,1 @@
-"""What a launcher writes down: the folders of a run, incidents, reports."""
+"""The files that a launcher writes: run folders, incidents, progress, the failure report."""

@@ -1,4 +1,4 @@
-"""Write down the events of an incident, and add to it what ranks wrote to stderr."""
+"""Write the events of an incident, and add the last stderr lines of ranks to it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from holdfast.events.pure import schema
 from holdfast.evidence.pure import last_words
 from holdfast.evidence.pure.evidence import RankDigest
 from holdfast.evidence.pure.failure import EXITING_S
-from holdfast.node.part import CycleBegins, Happening, Part
+from holdfast.node.part import CycleStarted, Happening, Part
 from holdfast.node.pure.node_evidence import IncidentOver
 from holdfast.node.pure.rank_life import MonitorSaid
 from holdfast.page.pure.clocks import PAUSE, STEP
-from holdfast.watch.pure import monitor_messages as said
+from holdfast.watch.pure import monitor_messages
 
 if TYPE_CHECKING:
     from holdfast.events.event_log import EventLog
-    from holdfast.node.processes.ranks import Rank, Ranks
+    from holdfast.node.processes.ranks import RankProcess, Ranks
     from holdfast.node.records.incident_folder import IncidentFolders
 
 _LINES = 5
@@ -28,14 +28,8 @@ _LOOK_S = 1.0
 """How old a look may be."""
 
 
-class Incidents(Part):
-    """Of one launcher.
-
-    Args:
-        events: Where events are written.
-        folders: Where each incident is written down.
-        on_over: Called with each incident that is over, for what is said to people.
-    """
+class IncidentRecords(Part):
+    """Of one launcher; ``on_over`` is called with each incident that is over, for the log."""
 
     def __init__(
         self,
@@ -47,15 +41,15 @@ class Incidents(Part):
         self._folders = folders
         self._on_over = on_over
         self._ranks: Ranks | None = None
-        self._without_steps: dict[int, said.Overdue] = {}
+        self._without_steps: dict[int, monitor_messages.Overdue] = {}
         """By local rank: it is not known yet whether they hang."""
-        self._told: tuple[int, int] | None = None
+        self._last: tuple[int, int] | None = None
         """Cycle and number of the incident that was over last."""
 
-    def hear(self, happening: Happening) -> None:
+    def on_event(self, happening: Happening) -> None:
         """Write it down, if it belongs to an incident."""
         match happening:
-            case CycleBegins(ranks):
+            case CycleStarted(ranks):
                 self._ranks = ranks
                 self._without_steps.clear()
             case MonitorSaid(local_rank, message):
@@ -64,25 +58,35 @@ class Incidents(Part):
             case IncidentOver():
                 self._over(happening)
 
-    def _write(self, local_rank: int, message: said.ToLauncher) -> None:
+    def _write(self, local_rank: int, message: monitor_messages.ToLauncher) -> None:
         """A verdict of a monitor; that a rank makes no steps once it is one."""
-        if isinstance(message, said.Overdue) and message.clock in (PAUSE, STEP):
+        if isinstance(message, monitor_messages.Overdue) and message.clock in (PAUSE, STEP):
             self._without_steps[local_rank] = message
-        elif isinstance(message, said.Evidence) and local_rank in self._without_steps:
+        elif isinstance(message, monitor_messages.Evidence) and local_rank in self._without_steps:
             pass  # taken of a rank that goes on, or it is signalled next
-        elif isinstance(message, (said.Recovered, said.Closed)):
+        elif isinstance(message, (monitor_messages.Recovered, monitor_messages.Closed)):
             self._without_steps.pop(local_rank, None)
-        elif isinstance(message, (said.Overdue, said.Evidence, said.Signalled, said.Stuck)):
+        elif isinstance(
+            message,
+            (
+                monitor_messages.Overdue,
+                monitor_messages.Evidence,
+                monitor_messages.Signalled,
+                monitor_messages.Unkillable,
+            ),
+        ):
             if overdue := self._without_steps.pop(local_rank, None):
                 self._events.write(overdue, overdue.cycle)
             self._events.write(message, message.cycle)
 
-    def with_exception(self, local_rank: int, message: said.ToLauncher) -> said.ToLauncher:
+    def with_exception(
+        self, local_rank: int, message: monitor_messages.ToLauncher
+    ) -> monitor_messages.ToLauncher:
         """The same; of a look, with the exception that has ended the rank's program.
 
         One since the rank has reported last, or a recent one: it has survived an older one.
         """
-        if not isinstance(message, said.Looked) or self._ranks is None:
+        if not isinstance(message, monitor_messages.EvidenceCollected) or self._ranks is None:
             return message
         words = last_words.read(*self._ranks.ranks[local_rank].last_lines())
         if not words.is_final or words.has_more or words.began_at is None:
@@ -93,14 +97,14 @@ class Incidents(Part):
             return message
         exception = words.message[:_EXCEPTION_CHARS]
         digest = RankDigest(**{**vars(digest), "exception": exception})
-        return said.Looked(message.incident, message.cycle, digest)
+        return monitor_messages.EvidenceCollected(message.incident, message.cycle, digest)
 
     def _over(self, over: IncidentOver) -> None:
         verdict, ranks = over.verdict, self._ranks.ranks if self._ranks is not None else {}
         is_quiet = verdict.is_stall or verdict.is_pause
         # It may come again, with more evidence, or for ranks that were overdue a moment later.
-        is_again = is_quiet and self._told == (over.cycle, over.incident)
-        self._told = over.cycle, over.incident
+        is_again = is_quiet and self._last == (over.cycle, over.incident)
+        self._last = over.cycle, over.incident
         if is_again and verdict.is_pause:
             return
         if not is_quiet:
@@ -118,11 +122,12 @@ class Incidents(Part):
             overdue=tuple(ranks[local_rank].place.rank for local_rank in over.overdue),
             without=over.without,
             notifies=over.notifies,
+            short=verdict.short,
         )
         self._events.write(judged, over.cycle)
 
 
-def _last_lines(ranks: Mapping[int, Rank]) -> dict[int, list[str]]:
+def _last_lines(ranks: Mapping[int, RankProcess]) -> dict[int, list[str]]:
     """Of each rank whose stderr goes through the launcher, by global rank."""
     found: dict[int, list[str]] = {}
     for rank in ranks.values():

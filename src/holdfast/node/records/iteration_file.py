@@ -7,15 +7,14 @@ the launcher waits in.
 from __future__ import annotations
 
 import contextlib
-import logging
+import functools
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from holdfast.base.bounded import CallInThread
 from holdfast.net.loop import Loop
-
-LOGGER = logging.getLogger("holdfast")
+from holdfast.node.console import LOGGER
 
 
 class IterationFile:
@@ -26,11 +25,7 @@ class IterationFile:
         self._has_warned = False
 
     def read(self, *, quiet: bool = False) -> int | None:
-        """The number; None: there is none.
-
-        Args:
-            quiet: That there is none is no surprise: nothing has been trained yet.
-        """
+        """The number; None: there is none, of which ``quiet`` logs nothing."""
         try:
             return int(self._path.read_text(encoding="ascii"))
         except (OSError, ValueError) as error:
@@ -46,39 +41,28 @@ class IterationFile:
 
 
 class IterationReader:
-    """Reads it beside the loop's thread, when asked.
-
-    Args:
-        path: Of the file.
-        loop: Woken when it has been read.
-        on_read: Called by the loop with what was read.
-    """
+    """Reads the file in a thread, when asked; the loop calls ``on_read`` with the iteration."""
 
     def __init__(self, path: str, loop: Loop, on_read: Callable[[int | None], None]) -> None:
         self._file = IterationFile(path)
         self._on_read = on_read
-        self._found: list[int | None] = []
-        self._is_asked = False
+        self._asked: CallInThread[int | None] | None = None
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         loop.watch(self._wake_read, self._deliver)
 
     def ask(self, *, quiet: bool = False) -> None:
         """Read it once, soon; see :meth:`IterationFile.read`."""
-        if self._is_asked:
-            return  # stuck, or about to answer: one of them is enough
-        self._is_asked = True
-        threading.Thread(
-            target=self._read, args=(quiet,), name="holdfast-iteration", daemon=True
-        ).start()
+        if self._asked is None:  # else stuck, or about to answer: one of them is enough
+            read = functools.partial(self._file.read, quiet=quiet)
+            self._asked = CallInThread(read, "holdfast-iteration", self._wake)
 
-    def _read(self, quiet: bool) -> None:  # noqa: FBT001 - Thread passes by position
-        self._found.append(self._file.read(quiet=quiet))
+    def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError):  # it has wake-ups enough
             os.write(self._wake_write, b"\0")
 
     def _deliver(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
-        while self._found:
-            self._is_asked = False
-            self._on_read(self._found.pop(0))
+        if self._asked is not None and self._asked.has_ended():
+            answered, self._asked = self._asked, None
+            self._on_read(answered.result())

@@ -1,4 +1,4 @@
-"""What the ranks of this node show of themselves, written into the events file; and the ledger.
+"""Write the pages of this node's ranks into the events file, and make the ledger.
 
 Pages are read when a rank reports in, then after 10 s and whenever the cycle has become 1 % older
 (900 times in a month), and once more when the cycle is over: a second after the next one's ranks
@@ -18,7 +18,7 @@ from holdfast.node.pure.node_evidence import IncidentOver
 from holdfast.node.pure.rank_life import MonitorSaid
 from holdfast.page.page import Page, PageError, map_page
 from holdfast.page.pure.page_view import PageView
-from holdfast.watch.pure.monitor_messages import Armed
+from holdfast.watch.pure.monitor_messages import WatchBegan
 
 if TYPE_CHECKING:
     from holdfast.events.event_log import EventLog
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.events.run.ledger import LiveLedger
     from holdfast.node.processes.pages import Pages
     from holdfast.node.processes.ranks import Ranks
-    from holdfast.node.processes.worker_env import Place
+    from holdfast.node.processes.worker_env import RankPlace
     from holdfast.page.pure.page_view import RankProgress
 
 _EVERY_S = 10.0
@@ -55,18 +55,14 @@ class _Shown:
 class ProgressLog(Part):
     """One per launcher. Main thread only.
 
-    Args:
-        events: Where they are written; the ledger is made of all that are.
-        pages: Of its ranks.
-        pace_s: Seconds between two looks at the pages, at least.
+    The ledger is made of all events that are written.
     """
 
-    def __init__(self, events: EventLog, pages: Pages, pace_s: float = _EVERY_S) -> None:
+    def __init__(self, events: EventLog, pages: Pages) -> None:
         self._not_folded: list[Event] = []
         events.on_event = self._not_folded.append
         self._event = events.write
         self._pages = pages
-        self._pace_s = pace_s
         self._ranks: Ranks | None = None
         self._cycles: dict[int, dict[int, _Shown]] = {}
         self._is_over: set[int] = set()
@@ -78,14 +74,16 @@ class ProgressLog(Part):
         self._judged: tuple[int, int] | None = None
         """Cycle and number of the latest incident."""
 
-    def hear(self, happening: Happening) -> None:
+    def on_event(self, happening: Happening) -> None:
         """Ranks were started, so those of other cycles are gone; or one has reported in."""
         ranks = self._ranks
         match happening:
             case CycleStarted():
                 self._ranks = happening.ranks
                 self._cycle_started(happening.ranks.cycle)
-            case MonitorSaid(local_rank, Armed(cycle, by_steps)) if ranks and ranks.cycle == cycle:
+            case MonitorSaid(local_rank, WatchBegan(cycle, by_steps)) if (
+                ranks and ranks.cycle == cycle
+            ):
                 place = ranks.ranks[local_rank].place
                 self._armed(place)
                 if by_steps and place.rank == 0 and not self._has_said_steps:
@@ -101,7 +99,7 @@ class ProgressLog(Part):
                     self._judged = of_incident
                     self._look(verdict=True)
 
-    def _armed(self, place: Place) -> None:
+    def _armed(self, place: RankPlace) -> None:
         cycle, local_rank, rank = place.cycle, place.local_rank, place.rank
         try:
             shown = _Shown(rank, self._pages.path(cycle, local_rank))
@@ -116,7 +114,7 @@ class ProgressLog(Part):
         self._is_worth_it = True
         if len(ranks) == 1:
             self._since = clock.monotonic()
-            self._look_within(self._pace_s)
+            self._look_within(_EVERY_S)
 
     def _cycle_started(self, cycle: int) -> None:
         self._is_worth_it = self._is_worth_it or cycle > 0
@@ -140,16 +138,16 @@ class ProgressLog(Part):
         self._look_at = None
         self._look()
         if self._cycles:
-            self._look_within(max(self._pace_s, _EVERY_SHARE * (now - self._since)))
+            self._look_within(max(_EVERY_S, _EVERY_SHARE * (now - self._since)))
         self._fold()
 
     def _look(self, *, verdict: bool = False) -> None:
         """``verdict``: all ranks have just been looked at; a stopped one is about to be woken."""
         for cycle, ranks in list(self._cycles.items()):
             read_at = clock.monotonic()
-            told = {str(local_rank): shown.progress() for local_rank, shown in ranks.items()}
+            shown_now = {str(local_rank): shown.progress() for local_rank, shown in ranks.items()}
             is_over = cycle in self._is_over
-            self._event(PagesRead(told, is_over, read_at, verdict), cycle)
+            self._event(PagesRead(shown_now, is_over, read_at, verdict), cycle)
             if is_over:
                 for shown in self._cycles.pop(cycle).values():
                     shown.close()

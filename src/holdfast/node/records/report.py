@@ -1,4 +1,4 @@
-"""What a person reads after a failure. Pure: facts in, text out."""
+"""The failure report for people. Pure: facts in, text out."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _OTHERS_SHOWN = 8
 
 def failure_line(end: RankEnd, node: str = "", culprits: Collection[int] = ()) -> str:
     """``rank 1 (local rank 1, pid 4711): killed by SIGKILL, ...``; ``node``: for other nodes."""
-    return f"{who(end, node)}: {explain(end, culprits)}"
+    return f"{rank_name(end, node)}: {explain(end, culprits)}"
 
 
 def hang_line(end: RankEnd, verdict: Verdict, node: str = "") -> str:
-    """What a rank that hung failed of: first of all those that held it up, if they are known."""
+    """The failure of a rank that hung, after the ranks that held it up, if they are known."""
     line = failure_line(end, node, verdict.culprits)
     if not verdict.reason:
         return line
@@ -62,12 +62,12 @@ def gone_line(ends: Sequence[RankEnd], cause: RankEnd, node: str = "") -> str:
     more = f", and {count(len(gone) - 1, 'other rank')} before it" if len(gone) > 1 else ""
     running = count(len(ends) - len(gone), "rank") + (" of this node" if not node else "")
     return (
-        f"{who(gone[0], node)} had ended with exit code 0, "
+        f"{rank_name(gone[0], node)} had ended with exit code 0, "
         f"{cause.ended_at - gone[0].ended_at:.2f} s before{more}, while {running} went on"
     )
 
 
-def who(end: RankEnd, node: str = "") -> str:
+def rank_name(end: RankEnd, node: str = "") -> str:
     """``rank 9 (local rank 1, pid 4711)``."""
     where = f", node {node}" if node else ""
     return f"rank {end.rank} (local rank {end.local_rank}, pid {end.pid}{where})"
@@ -76,7 +76,7 @@ def who(end: RankEnd, node: str = "") -> str:
 def failure_report(
     ends: Sequence[RankEnd], over: IncidentOver | None, node: str = ""
 ) -> FailureReport | None:
-    """What the ranks of a node have failed of; None: of nothing.
+    """The failure of a node's ranks; None: none has failed.
 
     ``over``: with the ranks that held up the others; None: it was no hang, or it is not known.
     """
@@ -87,7 +87,7 @@ def failure_report(
     text = cause_line(ends, verdict, node)
     hung = [end for end in ends if end.hang is not None]
     if over is not None and verdict is not None:
-        return _report(cause, text, told=first_cause(hung, culprits), incident=over.incident)
+        return _report(cause, text, named=first_cause(hung, culprits), incident=over.incident)
     others = [*gone_before(ends, cause), *(hung if cause.hang is not None else ())]
     return _report(cause, text, [end.rank for end in others if end is not cause])
 
@@ -96,9 +96,9 @@ def seen_failure(end: RankEnd, over: IncidentOver | None, node: str) -> tuple[Fa
     """The same as soon as one rank has failed, and a line for this node's log."""
     if end.hang is None or over is None:
         return _report(end, failure_line(end, node)), failure_line(end)
-    told = hang_line(end, over.verdict, node)
+    named = hang_line(end, over.verdict, node)
     incident = over.incident if over.verdict.reason else 0
-    return _report(end, told, incident=incident), hang_line(end, over.verdict)
+    return _report(end, named, incident=incident), hang_line(end, over.verdict)
 
 
 def _report(
@@ -106,11 +106,11 @@ def _report(
     text: str,
     others: Collection[int] = (),
     *,
-    told: RankEnd | None = None,
+    named: RankEnd | None = None,
     incident: int = 0,
 ) -> FailureReport:
-    """``told``: the rank that the text is about, if that is another one."""
-    end, signature = told or cause, cause.attribution.signature
+    """``named``: the rank that the text is about, if that is another one."""
+    end, signature = named or cause, cause.attribution.signature
     kind = end.attribution.kind or end.attribution.exception
     return FailureReport(
         text,
@@ -133,16 +133,10 @@ def failure_summary(
     run_dir: str,
     hang: Verdict | None = None,
 ) -> str:
-    """The boxed summary at the end of a failed cycle.
+    """The boxed summary at the end of a failed cycle, with the ends of all ranks of this node.
 
-    Args:
-        name: Of the script or program.
-        node: Host name.
-        cycle: Which cycle failed.
-        ends: Of all ranks of this node.
-        verdict: What follows ("no restarts left", ...).
-        run_dir: Where logs and evidence are.
-        hang: Which ranks held up the others; None: it was no hang, or it is not known.
+    ``verdict``: why there is no restart ("no restarts left", ...). ``hang``: which ranks held up
+    the others; None: it was no hang, or it is not known.
     """
     culprits = hang.culprits if hang is not None else ()
     cause = first_cause(ends, culprits)
@@ -152,10 +146,10 @@ def failure_summary(
     else:
         if hang is not None and hang.reason:
             lines.append(f"First cause: {hang.reason}")
-            what = "Culprit:     " if cause.rank in culprits else "This node:   "
+            label = "Culprit:     " if cause.rank in culprits else "This node:   "
         else:
-            what = "First cause: "
-        lines += _cause(cause, what, culprits, has_gone=bool(gone_before(ends, cause)))
+            label = "First cause: "
+        lines += _cause(cause, label, culprits, has_gone=bool(gone_before(ends, cause)))
         lines += _gone_before(ends, cause)
         others = [end for end in ends if end is not cause and end.exit_code != 0]
         lines += _others(others, cause)
@@ -163,12 +157,12 @@ def failure_summary(
     return "\n".join(lines)
 
 
-def _cause(cause: RankEnd, what: str, culprits: Collection[int], *, has_gone: bool) -> list[str]:
+def _cause(cause: RankEnd, label: str, culprits: Collection[int], *, has_gone: bool) -> list[str]:
     began_restart = cause.began_restart is not None
     failed_by_itself = began_restart or cause.is_stuck or cause.exception_when_asked is not None
     is_asked = cause.asked and not failed_by_itself
     how = "stopped by holdfast" if is_asked else explain(cause, culprits)
-    lines = [f"{what}{who(cause)}", f"  {how}"]
+    lines = [f"{label}{rank_name(cause)}", f"  {how}"]
     if cause.error:
         lines.append(f"  {cause.error}")
     if advice := cause.attribution.advice:
@@ -202,7 +196,7 @@ def _gone_before(ends: Sequence[RankEnd], cause: RankEnd) -> list[str]:
     lines = []
     for end in gone[:_OTHERS_SHOWN]:
         before_ms = (cause.ended_at - end.ended_at) * 1e3
-        lines.append(f"Had ended:   {who(end)} exit code 0, {before_ms:.0f} ms before")
+        lines.append(f"Had ended:   {rank_name(end)} exit code 0, {before_ms:.0f} ms before")
     more = len(gone) - _OTHERS_SHOWN
     return [*lines, f"             and {more} more"] if more > 0 else lines
 
@@ -211,14 +205,14 @@ def _others(others: Sequence[RankEnd], cause: RankEnd) -> list[str]:
     lines = []
     for end in sorted(others, key=lambda end: end.ended_at)[:_OTHERS_SHOWN]:
         if end.is_stuck:
-            lines.append(f"Not ended:   {who(end)} {explain(end)}")
+            lines.append(f"Not ended:   {rank_name(end)} {explain(end)}")
             continue
         how = "stopped by holdfast" if end.asked else describe_exit(end.exit_code)
         after_ms = (end.ended_at - cause.ended_at) * 1e3
         if not end.asked and end.names_a_peer:
             how += ", because of another rank"
         when = f", +{after_ms:.0f} ms" if after_ms >= 0 else ""  # it may be seen to end first
-        lines.append(f"Also ended:  {who(end)} {how}{when}")
+        lines.append(f"Also ended:  {rank_name(end)} {how}{when}")
     if len(others) > _OTHERS_SHOWN:
         lines.append(f"             and {len(others) - _OTHERS_SHOWN} more")
     return lines

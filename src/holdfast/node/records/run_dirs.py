@@ -1,9 +1,10 @@
 """The two folders of a run: a private one on tmpfs that goes away, and the one people read.
 
-    runtime  <tmpfs>/holdfast_<job>/      mode 0700: sockets, pages. Removed at exit; what a killed
-                                          launcher left is removed by the next one of the same user
+    runtime  <tmpfs>/holdfast_<job>/      mode 0700: sockets, pages. Removed at exit; that of a
+                                          killed launcher by the next one of the same user
     run      <log dir>/<run id>_<time>_<random>/   attempt_N/<local rank>/..., events, incidents.
-                                          Stays, unless nothing happened and nobody asked for it
+                                          Removed after an uneventful run, unless the user asked
+                                          for it
 
 The run id comes first where a user chose it, as in torchrun; folders of one job sort by time (UTC).
 
@@ -32,21 +33,20 @@ _MAKE_S = 30.0
 _LOOK_S = 2.0
 """How long a look into a temp folder may take."""
 _RANDOM_ID_CHARS = 32
-"""Hexadecimal digits of the run id that a job gets to which nobody gave one."""
-_TMPFS = "/dev/shm"  # noqa: S108 - a private folder of mode 0700 is made in it
+"""Hexadecimal digits of a run id that the user did not choose."""
 
 
 def end_orphaned_processes() -> tuple[int, dict[int, str]]:
-    """End what is left of ranks whose launcher *and* monitors were killed.
+    """End the processes of ranks of which launcher *and* monitors were killed.
 
-    Looked for only where a killed launcher has left its runtime directory, with the record of its
-    processes: see docs/what-is-killed.md.
-
-    Returns:
-        How many were killed; pids that were left alone although they carry the marker, and why.
+    Only where a killed launcher has left its runtime directory, with the record of its processes:
+    see docs/what-is-killed.md. Returns how many were killed; and pids that carry the marker, but
+    were left alone, with the reason.
     """
     n_killed, left = 0, {}
-    launchers = [each for parent in _parents() for each in living_launchers(parent)]
+    launchers = [
+        each for parent in run_links.runtime_parents() for each in living_launchers(parent)
+    ]
     for entry in _orphaned_dirs():
         claim = read_claim(entry.path)
         if claim is not None and claim.job == entry.name.removeprefix(PREFIX):
@@ -57,17 +57,14 @@ def end_orphaned_processes() -> tuple[int, dict[int, str]]:
 
 
 def make_runtime_dir(job: str) -> str:
-    """A private folder for sockets and pages, on tmpfs where there is one.
-
-    Raises:
-        OSError: Neither /dev/shm nor the temp directory can be written.
-    """
-    for parent in (_TMPFS, tempfile.gettempdir()):
+    """A private folder for sockets and pages, on tmpfs where there is one; raises OSError."""
+    parents = run_links.runtime_parents()
+    for parent in parents:
         path = os.path.join(parent, PREFIX + job)
         try:
             os.mkdir(path, 0o700)
         except OSError:
-            if parent != _TMPFS:
+            if parent == parents[-1]:
                 raise
         else:
             return path
@@ -75,24 +72,20 @@ def make_runtime_dir(job: str) -> str:
 
 
 def make_spare_dir(job: str) -> str:
-    """A second private folder, in the temp directory; found orphaned like the first.
-
-    Raises:
-        OSError: It cannot be made, or the first is there already.
-    """
+    """A second one, in the temp directory, found orphaned like the first; raises OSError."""
     path = os.path.join(tempfile.gettempdir(), PREFIX + job)
     os.mkdir(path, 0o700)
     return path
 
 
 def remove_orphaned_runtime_dirs() -> None:
-    """Remove what launchers of this user that were killed have left."""
+    """Remove the folders of killed launchers of this user."""
     for entry in _orphaned_dirs():
         shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _orphaned_dirs() -> Iterator[os.DirEntry[str]]:
-    for parent in _parents():
+    for parent in run_links.runtime_parents():
         # A temp folder on network storage may hang; orphans there can wait.
         with contextlib.suppress(OSError):
             yield from call_within(_LOOK_S, functools.partial(_orphaned_below, parent))
@@ -105,23 +98,16 @@ def _orphaned_below(parent: str) -> list[os.DirEntry[str]]:
             continue
         # Another launcher that starts now may be removing it, too.
         with contextlib.suppress(FileNotFoundError):
-            is_ours = entry.stat(follow_symlinks=False).st_uid == os.getuid()
-            if is_ours and is_orphaned(entry.name.removeprefix(PREFIX)):
+            is_own = entry.stat(follow_symlinks=False).st_uid == os.getuid()
+            if is_own and is_orphaned(entry.name.removeprefix(PREFIX)):
                 found.append(entry)
     return found
-
-
-def _parents() -> set[str]:
-    return {_TMPFS, tempfile.gettempdir()}
 
 
 def keep(folder: str, job: str) -> str:
     """Move a folder out of the runtime directory of ``job``; returns where it stays.
 
-    Nobody removes it but the user: it is for what has no other place.
-
-    Raises:
-        OSError: It cannot be moved.
+    Only the user removes it: it is for evidence that has no other place. Raises OSError.
     """
     runtime_dir = os.path.dirname(folder)
     kept = os.path.join(os.path.dirname(runtime_dir), f"{PREFIX}kept_{job}")
@@ -139,10 +125,7 @@ def make_run_dir(log_dir: str | None, run_id: str) -> str:
     """Create and return ``<log_dir>/<run_id>_<time>_<random>``.
 
     Time comes first where the run id is random, and, after ``holdfast_run_``, in the temp
-    directory, which is used without a log dir.
-
-    Raises:
-        OSError: It cannot be created, or the file system has not answered within 30 s.
+    directory, which is used without a log dir. Raises OSError, after 30 s at the latest.
     """
     where = "the temp folder" if log_dir is None else log_dir
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from holdfast.base.bounded import call_within
 from holdfast.events.run import run_links
 from holdfast.evidence.staging import Staging
-from holdfast.node.console import LOGGER
+from holdfast.node.console import LOGGER, log_error
 from holdfast.node.processes.pages import Pages
 from holdfast.node.records import run_dirs
 
@@ -22,16 +22,10 @@ _REMOVAL_S = 5.0
 
 
 class RunFolders:
-    """Made at once.
+    """Made at once, or OSError is raised.
 
-    Attributes:
-        run_dir: What people find.
-        runtime_dir: Private, on tmpfs where there is one.
-        staging: Evidence, written to memory and delivered to ``run_dir``.
-        pages: Of ranks.
-
-    Raises:
-        OSError: One cannot be made.
+    ``run_dir`` is for people, ``runtime_dir`` private, on tmpfs where there is one; ``staging``
+    takes evidence into memory and delivers it to ``run_dir``.
     """
 
     def __init__(self, log_dir: str | None, run_id: str, job: str) -> None:
@@ -41,11 +35,11 @@ class RunFolders:
         self.runtime_dir = run_dirs.make_runtime_dir(job)
         run_links.note_run_dir(self.runtime_dir, str(self.run_dir))
         self._staged = os.path.join(self.runtime_dir, "evidence")  # noqa: PTH118
-        self.staging = Staging(self._staged, str(self.run_dir), _tell)
-        self.pages = Pages(self.runtime_dir, lambda: run_dirs.make_spare_dir(job), _tell)
+        self.staging = Staging(self._staged, str(self.run_dir), log_error)
+        self.pages = Pages(self.runtime_dir, lambda: run_dirs.make_spare_dir(job), log_error)
 
     def close(self, undelivered: Iterable[int]) -> None:
-        """Deliver the evidence of these cycles, and remove what is private."""
+        """Deliver the evidence of these cycles, and remove the private folders."""
         for cycle in undelivered:
             self.staging.deliver(cycle, over=True)
         if not self.staging.close(_LAST_DELIVERY_S):
@@ -55,7 +49,7 @@ class RunFolders:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def remove_run(self) -> None:
-        """Nothing happened that anybody would look up."""
+        """Remove the run folder: the run was uneventful."""
         with suppress(TimeoutError):
             run_dir = str(self.run_dir)
             call_within(_REMOVAL_S, lambda: run_dirs.remove_run_dir(self._log_dir, run_dir))
@@ -67,7 +61,3 @@ class RunFolders:
             LOGGER.error("evidence that %s did not take is lost: %s", self.run_dir, error)
         else:
             LOGGER.error("evidence that %s did not take is kept in %s", self.run_dir, kept)
-
-
-def _tell(text: str) -> None:
-    LOGGER.error("%s", text)

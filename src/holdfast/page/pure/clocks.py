@@ -1,7 +1,7 @@
-"""The clocks of a rank: what its page shows of them, how long each may run, and one that ran out.
+"""Records of a rank's clocks: their state in its page, their timeouts, and one that runs.
 
-Pure records. ``page_view.py`` reads them, ``watch/pure/hang.py`` judges them, evidence and reports
-carry them. Times are seconds of the caller's monotonic clock, limits are seconds.
+``page_view.py`` reads them, ``watch/pure/hang.py`` judges them, evidence and reports carry them.
+Times are seconds of the caller's monotonic clock, limits are seconds.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ EXIT = "process exit"
 FIRST_REPORT = "first report"
 STEP = "optimizer step"
 PAUSE = "pause of steps"
+MAIN_THREAD = "main thread"
+PING = "ping()"
 
 _NONE: Mapping[str, float] = {}
 
 
-class Limits(Value):
+class Timeouts(Value):
     """How long is too long, in seconds; ``None``: never. Not changed after construction.
 
     Attributes:
@@ -51,7 +53,7 @@ class Limits(Value):
 
 
 class Snapshot(Value):
-    """What a rank showed of itself at one moment.
+    """The state of a rank's clocks at one moment.
 
     Attributes:
         armed_at: When it asked to be watched; identifies the watch.
@@ -87,8 +89,31 @@ class Snapshot(Value):
         return max(at for at in signs if at is not None)
 
 
-class Overdue(Value):
-    """One clock that ran (or can run) out.
+class MainThreadMarks(Value):
+    """Instants of a rank's last marks in a call of a function that is restarted in place.
+
+    Attributes:
+        automatic: Of the main thread; 0.0: none yet.
+        manual: Of ``ping()``; 0.0: not called.
+        thread: Of the watcher thread, which marks whenever it can have the interpreter.
+        unlimited: The function has switched its timeouts off for a while.
+        waits: The main thread waits for other ranks: it may be a victim.
+    """
+
+    automatic: float
+    manual: float = 0.0
+    thread: float = 0.0
+    unlimited: bool = False
+    waits: bool = False
+
+    @property
+    def last_progress(self) -> float:
+        """An instant."""
+        return min(self.automatic, self.manual or self.automatic)
+
+
+class RunningClock(Value):
+    """A clock that runs, and when it runs out.
 
     Attributes:
         clock: One of the kinds above.

@@ -1,10 +1,10 @@
-"""The page: what one rank shows of itself, in shared memory, without sending a message.
+"""Layout of the page: facts that a rank shows in shared memory, without sending a message.
 
-One page per rank and cycle, a small file on tmpfs: created by whoever starts the rank, written by
-the rank alone (one writer), read by its monitor and by live views. It is an array of aligned 8-byte
-words, each a float in native byte order; **one fact is one word**, written and read through
-``memoryview(...).cast("d")``, which the hardware makes indivisible (``struct.pack_into`` is not a
-store: readers see zeros). Times are seconds of CLOCK_MONOTONIC; 0.0 means "not running".
+One page per rank and cycle for its monitor (a file on tmpfs), and one per call of a function that
+is restarted in place (anonymous memory) for its node guard. It is an array of aligned 8-byte words,
+each a float in native byte order. **One fact is one word with one writer**, written and read
+through ``memoryview(...).cast("d")``, which the hardware makes indivisible (``struct.pack_into`` is
+not a store: readers see zeros). Times are seconds of CLOCK_MONOTONIC; 0.0 means "not running".
 
 There is no sequence lock. Facts that change together are stored in an order whose in-between view
 is harmless, and a reader acts only when a second read agrees:
@@ -13,26 +13,24 @@ is harmless, and a reader acts only when a second read agrees:
     close a section   store OUTSIDE_SINCE (if nothing else is open), then clear its OPENED_AT
     arm               store everything else first, ARMED_AT last; disarm: clear ARMED_AT first
     leave             store LEFT_AT, then disarm
-    limits            make LIMITS_VERSION odd, store the limits, make it even (cold path)
+    timeouts          make LIMITS_VERSION odd, store the timeouts, make it even (cold path)
 
-    word  0 .. 31              one fact each, names below
-    word 32 + 8*i .. 39 + 8*i  section slot i: opened at, longest seen, limit, learned (0/1), and,
-                               of what has ended: seconds, times, first opening, last closing
+    word  0 .. 39              one fact each, names below
+    word 40 + 8*i .. 47 + 8*i  section slot i: opened at, longest seen, limit, learned (0/1), and,
+                               of ended times: seconds, number, first opening, last closing
     byte NAMES_OFFSET ..       JSON list of the section names, slot order, NAMES_BYTES long
-
-Pure.
 """
 
 from __future__ import annotations
 
 PAGE_BYTES = 40960
 """Size of the file."""
-NAMES_OFFSET = 16384
+NAMES_OFFSET = 16448
 """Byte offset of the table of section names."""
 N_WORDS = NAMES_OFFSET // 8
-LAYOUT_VERSION = 2.0
+LAYOUT_VERSION = 3.0
 
-VERSION = 0  # LAYOUT_VERSION, stored by the creator
+VERSION = 0  # LAYOUT_VERSION, stored last by the creator
 CYCLE = 1  # the creator's cycle number
 ARMED_AT = 2  # when the rank asked to be monitored; 0: not monitored. The start of the first clocks
 PID = 3  # of the writer
@@ -55,12 +53,22 @@ NAMES_BYTES = 19
 LONGEST_INITIAL = 20  # longest intervals seen, seconds, -1: never; for live views
 LONGEST_GAP = 21
 LONGEST_OUTSIDE = 22
-SECTION_ENDS_INITIAL = 23  # 1: nobody chose LIMIT_INITIAL, so the first section ends it, too
+SECTION_ENDS_INITIAL = 23  # 1: LIMIT_INITIAL is a default, so the first section ends it, too
 USED_SECTIONS = 24  # 1: the rank has opened a section since ARMED_AT, one with a slot or not
-STEPS = 26  # optimizer steps, of a rank that is watched by them alone; 0: it is not
 LEFT_AT = 25  # when the rank left its monitor, and is expected to end; 0: it has not
+STEPS = 26  # optimizer steps, of a rank that is watched by them alone; 0: it is not
 
-SLOTS = 32  # first word of the section slots
+# Restart in place: marks for the node guard. The rank writes all but LEASE_UNTIL.
+AUTOMATIC = 27  # when the main thread last ran Python code
+MANUAL = 28  # when the user's function last called ``ping()``
+THREAD = 29  # when the watcher thread last had the interpreter
+UNLIMITED = 30  # 1: the function has switched its timeouts off for a while
+WAITS = 31  # 1: when the watcher thread last checked, the main thread waited for other ranks
+LEASE_UNTIL = 32  # until when the rank may run; 0: no end. The rank's until it attaches, then the
+#                   guard's (``inplace/pure/lease.py``)
+NUMBER = 33  # one more than torch's number of this process in its call; 0: not known
+
+SLOTS = 40  # first word of the section slots
 SLOT_WORDS = 8
 OPENED_AT, LONGEST, LIMIT, LEARNED, TOTAL_S, TIMES, FIRST_AT, CLOSED_AT = range(SLOT_WORDS)
 """Offsets within a slot. The last four are up to ``PUBLISH_S`` of section time behind."""

@@ -1,8 +1,8 @@
-"""Read a page: from words to what ``watch.pure.hang`` judges.
+"""Read a page: from words to the records that ``watch.pure.hang`` judges.
 
 The rank may be in the middle of a store, may have died there, and may have scribbled over its own
-memory. So nothing here raises for what a page holds: an instant that is no positive number is "not
-running", limits that are incomplete or senseless leave the last complete ones in force.
+memory. So no content of a page raises: an instant that is no positive number is "not running",
+limits that are incomplete or senseless leave the last complete ones in force.
 Pure.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from holdfast.base.pure.codec import Instant
 from holdfast.base.pure.value import Value
 from holdfast.page.pure import clocks, page
-from holdfast.page.pure.clocks import Limits, Snapshot
+from holdfast.page.pure.clocks import MainThreadMarks, Snapshot, Timeouts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _FOREVER = float("inf")
 _TRIES = 3
-"""Limits change a few times in the life of a rank; who meets that thrice keeps the old ones."""
+"""Limits change a few times per rank; a reader that meets that thrice keeps the old ones."""
 
 
 def _instant(word: float) -> float | None:
@@ -35,7 +35,7 @@ def _whole(word: float, unknown: int = 0) -> int:
     return int(word) if -_FOREVER < word < _FOREVER else unknown
 
 
-class Ended(Value):
+class ClosedSection(Value):
     """The occurrences of a section that have ended: how many, seconds, and two instants.
 
     ``first_at``: when the first was opened. ``closed_at``: when the last was closed.
@@ -51,7 +51,7 @@ class Ended(Value):
 
 
 class RankProgress(Value):
-    """What the page of a rank shows of its work; event files keep it (docs/run-folder.md).
+    """Progress of a rank, from its page; event files keep it (docs/run-folder.md).
 
     Attributes:
         rank: Global.
@@ -62,7 +62,7 @@ class RankProgress(Value):
 
     rank: int
     open: dict[str, Instant]
-    sections: dict[str, Ended]
+    sections: dict[str, ClosedSection]
     heartbeat_at: Instant | None = None
     first_heartbeat_at: Instant | None = None
     left_at: Instant | None = None
@@ -72,7 +72,7 @@ class RankProgress(Value):
 
 
 class PageView:
-    """What one page shows.
+    """Reads one page.
 
     Args:
         words: Of the page, format ``d``.
@@ -85,7 +85,7 @@ class PageView:
         self._words = words
         self._read_names = read_names
         self._version = 0.0
-        self._limits = Limits()
+        self._limits = Timeouts()
         self._names: Sequence[str] = ()
 
     @property
@@ -156,8 +156,8 @@ class PageView:
                 sections[name] = opened_at
         return sections
 
-    def ended_sections(self) -> dict[str, Ended]:
-        """What is known of sections that have ended at least once; see ``page/pure/page.py``."""
+    def ended_sections(self) -> dict[str, ClosedSection]:
+        """Sections that have ended at least once; see ``page/pure/page.py``."""
         self.limits()
         words = self._words
         sections = {}
@@ -168,7 +168,7 @@ class PageView:
             closed_at = _instant(words[slot + page.CLOSED_AT])
             if times > 0 and first_at and closed_at and 0.0 <= total_s < _FOREVER:
                 longest_s = _limit(words[slot + page.LONGEST]) or 0.0
-                sections[name] = Ended(times, total_s, longest_s, first_at, closed_at)
+                sections[name] = ClosedSection(times, total_s, longest_s, first_at, closed_at)
         return sections
 
     def section_names(self) -> list[str]:
@@ -177,7 +177,7 @@ class PageView:
         return list(self._names)
 
     def progress(self, rank: int, armed_at: float | None) -> RankProgress:
-        """What is written down of a rank's progress; also of one that is gone.
+        """A rank's progress for the event files; also of one that is gone.
 
         Args:
             rank: Global.
@@ -198,7 +198,28 @@ class PageView:
             iteration=self.iteration,
         )
 
-    def limits(self) -> Limits:
+    # ------------------------------------------------------------ restart in place
+
+    def marks(self) -> MainThreadMarks:
+        """Progress of the main thread."""
+        words = self._words
+        return MainThreadMarks(
+            words[page.AUTOMATIC],
+            words[page.MANUAL],
+            words[page.THREAD],
+            unlimited=words[page.UNLIMITED] != 0.0,
+            waits=words[page.WAITS] != 0.0,
+        )
+
+    @property
+    def torch_rank(self) -> int | None:
+        """Torch's number of the process in its present call; None: not known."""
+        number = _whole(self._words[page.NUMBER])
+        return number - 1 if number > 0 else None
+
+    # ------------------------------------------------------------ limits
+
+    def limits(self) -> Timeouts:
         """The newest complete limits."""
         for _ in range(_TRIES):
             version = self._words[page.LIMITS_VERSION]
@@ -210,7 +231,7 @@ class PageView:
                 break
         return self._limits
 
-    def _read_limits(self) -> tuple[Sequence[str], Limits]:
+    def _read_limits(self) -> tuple[Sequence[str], Timeouts]:
         words = self._words
         try:
             names = self._read_names()
@@ -227,7 +248,7 @@ class PageView:
             sections[name] = _limit(words[slot + page.LIMIT])
             if words[slot + page.LEARNED] == 1.0:
                 learned.append((clocks.SECTION, name))
-        return names, Limits(
+        return names, Timeouts(
             _limit(words[page.LIMIT_INITIAL]),
             _limit(words[page.LIMIT_HEARTBEAT]),
             _limit(words[page.LIMIT_OUTSIDE]),

@@ -1,10 +1,10 @@
-"""What a script will surely import: installed libraries that its first lines name.
+"""Imports that a script will surely make: installed libraries that its first lines name.
 
 Only statements at the top of a file that run whatever happens: not in functions, not under ``if``
 or ``try``. The user's own modules are read, never run, and followed. ``from transformers import
 Trainer`` is two things: the module, and a name in it, which may load more.
 
-Loaded by ``sitecustomize.py`` from this folder, and not by its name.
+``paused_start.py`` runs this file from its path; it does not import it by its name.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class _Found:
         self._seen: set[str] = set()
 
     def read(self, file: str, package: str, path: Sequence[str], *, is_main: bool = False) -> None:
-        """Add what a file imports."""
+        """Add the imports of a file."""
         if file in self._seen or len(self._seen) >= _FILES_MAX or not file.endswith(".py"):
             return
         self._seen.add(file)
@@ -115,7 +115,7 @@ class _Found:
             with open(file, "rb") as source:
                 tree = ast.parse(source.read())
         except (OSError, SyntaxError, ValueError, RecursionError):
-            return  # a plain start says what is wrong with it
+            return  # a plain start reports the error
         self.variables.update(_variables(tree))
         for module, names in _statements(tree.body, package, is_main=is_main):
             self._add(module, names, path)

@@ -1,10 +1,10 @@
 """What Python runs before ``sitecustomize``: lines of ``.pth`` files, and modules they import.
 
 They have run by the time that this process can watch anything. So their text is read: each use of
-``os.environ`` has to name one variable that no cycle sets. What cannot be read, or cannot be told,
-is refused.
+``os.environ`` has to name one variable that no cycle sets. An unclear or
+unreadable line is refused.
 
-Loaded by ``sitecustomize.py`` from this folder, and not by its name.
+``paused_start.py`` runs this file from its path; it does not import it by its name.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 A parked process does not know all variables of the cycle it will run in. So while it imports
 
     a library that                  sees                                   afterwards
-    reads RANK by its name          the value of the running cycle         we may start warm only
+    reads RANK by its name          the value of the running cycle         may start warm only
                                                                            where that is the value
-    reads MASTER_PORT by its name   nothing                                we are unfit
-    goes through all variables      stand-ins for those of the cycle,      we are unfit if anything
+    reads MASTER_PORT by its name   nothing                                unfit
+    goes through all variables      stand-ins for those of the cycle,      unfit if anything
     (tqdm, ``dict(os.environ)``),   and decoys (``NCCL_583920174``)        holds one of them
     copies or shows them, or reads
     ``os.environb``
@@ -15,7 +15,7 @@ A stand-in is a number that occurs nowhere else, so that what keeps it, or a tex
 it, is found by looking at everything that the garbage collector knows. Nobody who only looks for
 names (``TQDM_...``) keeps one. The C library's environment has neither stand-ins nor decoys.
 
-Loaded by ``sitecustomize.py`` from this folder, and not by its name.
+``paused_start.py`` runs this file from its path; it does not import it by its name.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _LONGEST_TRACE = 10**40
 """Longer numbers come from no variable, and are slow to write down."""
 
 
-class Watch:
-    """Whom ``os.environ`` was asked by, from :meth:`begin` to :meth:`end`.
+class EnvironWatch:
+    """Variables that imports ask ``os.environ`` for, from :meth:`begin` to :meth:`end`.
 
     Args:
         per_cycle: Names of the variables that a cycle sets.
@@ -81,7 +81,7 @@ class Watch:
     def end(self) -> dict[str, str | None]:
         """What imports changed in the environment: new values.
 
-        ``None`` for what they removed, and for variables of the cycle, which they must not set.
+        ``None`` for removed ones, and for variables of the cycle, which they must not set.
         """
         environ: Any = os.environ
         while self._plain:
@@ -108,14 +108,14 @@ class Watch:
         return changed
 
     def is_kept(self) -> bool:
-        """Something that the garbage collector reaches holds a stand-in, or what was made of it.
+        """An object that the garbage collector reaches holds a stand-in, or a text made of it.
 
         Only after :meth:`end`. Takes a second where much is loaded.
         """
         return _find_trace(self._kram)
 
     def on_list(self, keys: Iterator[str]) -> Iterator[str]:
-        """``keys``, while somebody goes through them."""
+        """``keys``, while an import iterates over them."""
         self.is_listed = True
         self._stop_copying()
         listed = []
@@ -174,9 +174,9 @@ class Watch:
 
 
 class _Watched(os._Environ[str]):  # noqa: SLF001 - nothing else is what os.environ is
-    """``os.environ`` that knows who was asked for."""
+    """``os.environ`` that notes the variables it was asked for."""
 
-    watch: Watch
+    watch: EnvironWatch
 
     def __getitem__(self, key: Any) -> Any:
         watch = _Watched.watch
@@ -201,13 +201,13 @@ class _Watched(os._Environ[str]):  # noqa: SLF001 - nothing else is what os.envi
         return super().__repr__()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """What makes a copy asks for this; the copy is no :class:`_Watched`."""
+        """Asked for by code that makes a copy; the copy is no :class:`_Watched`."""
         _Watched.watch.is_listed = True
         return object.__new__, (os._Environ,), vars(self).copy()  # noqa: SLF001
 
 
 class _WatchedBytes(os._Environ[bytes]):  # noqa: SLF001
-    """``os.environb``, which hardly anybody reads while it is imported."""
+    """``os.environb``, which hardly any module reads while it is imported."""
 
     def __getitem__(self, key: Any) -> Any:
         _Watched.watch.is_listed = True
@@ -219,15 +219,15 @@ class _WatchedBytes(os._Environ[bytes]):  # noqa: SLF001
 
 
 class EarlyWatch:
-    """``os.environ`` while a ``sitecustomize`` runs, which may act on what it reads.
+    """``os.environ`` while a ``sitecustomize`` runs, which may act on a value.
 
-    It runs beside the rank of the running cycle, so an answer would let it use what is that rank's.
+    It runs beside the rank of the running cycle, so an answer would let it use that rank's files.
     The first question about a variable of the cycle ends the process.
 
     Args:
         per_cycle: Names of the variables that a cycle sets.
         own: Folder of holdfast's modules, which may ask: they know that there are none yet.
-        refuse: Called with what was read; does not return.
+        refuse: Called with the variable that was read; does not return.
     """
 
     def __init__(
@@ -260,15 +260,15 @@ class EarlyWatch:
     def asked(self, key: object) -> None:
         """A variable is asked for by name."""
         name = os.fsdecode(key) if isinstance(key, bytes) else key
-        if name in self._per_cycle and not self._is_ours():
+        if name in self._per_cycle and not self._is_own():
             self._refuse(f"reads {name}")
 
     def listed(self) -> None:
         """All variables are asked for."""
-        if not self._is_ours():
+        if not self._is_own():
             self._refuse("goes through all variables of the environment")
 
-    def _is_ours(self) -> bool:
+    def _is_own(self) -> bool:
         """The innermost frame that is not the standard library's way to the environment."""
         frame: FrameType | None = sys._getframe(2)  # noqa: SLF001
         between = (__file__, os.__file__, "<frozen os>", "<frozen _collections_abc>")
@@ -351,7 +351,7 @@ def _find_trace(kram: str) -> bool:
 
 
 def _own_frames() -> set[int]:
-    """Before Python 3.11, the collector knows the frames that run, and what they hold."""
+    """Before Python 3.11, the collector knows the frames that run, and their objects."""
     found = set()
     frame: FrameType | None = sys._getframe()  # noqa: SLF001
     while frame is not None:

@@ -1,5 +1,5 @@
 """``holdfast chaos``: faults from a seed in a running job, and a scorecard of its recoveries.
 
 ``schedule.py`` draws, ``trial.py`` decides, ``job.py`` and ``run.py`` act, ``explanation.py`` reads
-what a launcher reported, and ``scorecard.py`` counts.
+the launcher's reports, and ``scorecard.py`` counts.
 """

@@ -12,34 +12,31 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from holdfast.base.command_output import INTERRUPTED
 from holdfast.base.pure.wording import count
 from holdfast.errors import HoldfastError
 from holdfast.options.arguments import parse_args, torchrun_words
+from holdfast.options.option import UsageError
 from holdfast.options.plan import LaunchPlan, make_plan
 from holdfast.testing.inject import Fault
 from holdfast.tools.chaos import scorecard
 from holdfast.tools.chaos.job import Setup
-from holdfast.tools.chaos.run import Run
-from holdfast.tools.chaos.schedule import DEFAULT, SYMPTOMS, Planned, draw
+from holdfast.tools.chaos.run import TrialRun
+from holdfast.tools.chaos.schedule import DEFAULT, SYMPTOMS, ScheduledFault, draw
 from holdfast.tools.chaos.trial import Result, Trial
+from holdfast.tools.command_words import WRONG
 
 _PROGRAM = "holdfast chaos"
 _USAGE = f"{_PROGRAM} [OPTIONS] -- [OPTIONS OF ft_launcher ...] SCRIPT ..."
-_WRONG = 2
-_INTERRUPTED = 130
 _SPARE_RESTARTS = 20
 """For faults that cost several, and for limits that run out on a busy machine."""
 _FOLDER = "{folder}"
 HOLDFAST, TORCHRUN = "holdfast", "torchrun"
 
 
-class _Wrong(Exception):  # noqa: N818 - ends the command with one line
-    pass
-
-
-class _Parser(argparse.ArgumentParser):
+class _ChaosParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise _Wrong(message)
+        raise UsageError(message)
 
 
 def main(words: Sequence[str]) -> int:
@@ -53,11 +50,11 @@ def main(words: Sequence[str]) -> int:
         plan = make_plan(parse_args(command, os.environ), os.environ)
         faults = _draw(options, plan)
         folder = _folder(options)
-    except (_Wrong, HoldfastError) as error:
+    except HoldfastError as error:
         sys.stderr.write(f"{_PROGRAM}: error: {error}\n")
-        return _WRONG
+        return WRONG
     head = {"seed": options.seed, "command": [*command], "ranks": plan.nproc_per_node}
-    _tell(
+    _print(
         f"{_PROGRAM}: {count(len(faults), 'fault')} from seed {options.seed} in "
         f"{count(plan.nproc_per_node, 'rank')}; consoles and scorecard in {folder}"
     )
@@ -67,32 +64,32 @@ def main(words: Sequence[str]) -> int:
     for launcher in [HOLDFAST, *([TORCHRUN] if options.compare else [])]:
         trial = Trial(faults, options.start_timeout, options.recovery_timeout)
         try:
-            run = Run(_setup(launcher, command, folder, plan, options), trial, _tell)
+            run = TrialRun(_setup(launcher, command, folder, plan, options), trial, _print)
             run.go()
         except OSError as error:
             sys.stderr.write(f"{_PROGRAM}: error: cannot run the job: {error}\n")
-            return _WRONG
+            return WRONG
         notes = _notes(trial)
         title = f"{launcher}, seed {options.seed}: {' '.join(command)}"
         texts.append(scorecard.as_text(title, run.scores, notes))
         runs[launcher] = {**scorecard.as_json(run.scores), "notes": notes}
         _write(folder, {"schema_version": scorecard.SCHEMA_VERSION, **head, "runs": runs}, texts)
-        _tell(f"\n{texts[-1]}")
+        _print(f"\n{texts[-1]}")
         was_interrupted |= run.was_interrupted
         if launcher == HOLDFAST:
             results = [outcome.result for outcome in trial.outcomes]
             is_good = not trial.trouble and Result.NOT_RECOVERED not in results
         if was_interrupted:
             break
-    return _INTERRUPTED if was_interrupted else int(not is_good)
+    return INTERRUPTED if was_interrupted else int(not is_good)
 
 
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
-# ---------------------------------------------------------------- what the user wants
+# ---------------------------------------------------------------- options
 def _parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     words = list(words)
     own = words[: words.index("--")] if "--" in words else words
@@ -101,12 +98,12 @@ def _parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         options.seed = random.SystemRandom().randrange(1 << 32)
     command = words[len(own) + 1 :]
     if not command:
-        raise _Wrong(f"no command to test; usage: {_USAGE}")
+        raise UsageError(f"no command to test; usage: {_USAGE}")
     return options, command
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = _ChaosParser(
         prog=_PROGRAM,
         usage=_USAGE,
         description="Runs a job under ft_launcher, injects faults into its ranks, one after the "
@@ -188,13 +185,13 @@ def _pattern(text: str) -> re.Pattern[str]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a pattern: {error}") from None
 
 
-def _draw(options: argparse.Namespace, plan: LaunchPlan) -> list[Planned]:
+def _draw(options: argparse.Namespace, plan: LaunchPlan) -> list[ScheduledFault]:
     if plan.max_nodes > 1:
-        raise _Wrong("the command is for several nodes; faults are injected on one node alone")
+        raise UsageError("the command is for several nodes; faults are injected on one node alone")
     world = plan.nproc_per_node
     ranks = options.ranks or tuple(range(world))
     if ranks[-1] >= world:
-        raise _Wrong(f"there is no rank {ranks[-1]}: the command starts {count(world, 'rank')}")
+        raise UsageError(f"there is no rank {ranks[-1]}: the command starts {count(world, 'rank')}")
     return draw(options.seed, options.faults, options.kinds, ranks, options.pause)
 
 
@@ -203,13 +200,13 @@ def _folder(options: argparse.Namespace) -> Path:
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        raise _Wrong(f"{folder} exists; --output names a new folder") from None
+        raise UsageError(f"{folder} exists; --output names a new folder") from None
     except OSError as error:
-        raise _Wrong(f"cannot make the folder {folder}: {error.strerror}") from None
+        raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from None
     return folder
 
 
-# ---------------------------------------------------------------- what is run and written
+# ---------------------------------------------------------------- the job and its files
 def _setup(
     launcher: str,
     command: Sequence[str],
@@ -221,13 +218,13 @@ def _setup(
     here.mkdir()
     words = [word.replace(_FOLDER, str(here)) for word in command]
     log_dir = Path(parse_args(words, os.environ).log_dir or here / "logs")
-    ours = [f"--max-restarts={options.faults + _SPARE_RESTARTS}", f"--log-dir={log_dir}"]
+    own = [f"--max-restarts={options.faults + _SPARE_RESTARTS}", f"--log-dir={log_dir}"]
     if launcher == TORCHRUN:
         module, log, rest = "torch.distributed.run", None, torchrun_words(words)
     else:
         module, log, rest = "holdfast.fault_tolerance.launcher", log_dir, words
     return Setup(
-        [sys.executable, "-m", module, *ours, *rest],
+        [sys.executable, "-m", module, *own, *rest],
         here,
         plan.nproc_per_node,
         log,

@@ -1,4 +1,4 @@
-"""What a launcher says about a failed cycle, in a form that can be compared with the fault."""
+"""A launcher's explanation of a failed cycle, in a form that can be compared with the fault."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.events.pure.schema import CycleOver, Event, FirstCause, RankExited
 from holdfast.events.run.incident_files import Incident, read_incidents
 from holdfast.evidence.pure import evidence
 from holdfast.evidence.pure.failure import signal_name
-from holdfast.tools.chaos.schedule import EXIT, HANG, SYMPTOMS, Planned
+from holdfast.tools.chaos.schedule import EXIT, HANG, SYMPTOMS, ScheduledFault
 from holdfast.watch.pure.monitor_messages import Overdue
 
 _INCIDENT = "incident.json"
@@ -21,13 +21,11 @@ _TORCHRUN = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (
 
 @dataclass(frozen=True)
 class Explanation:
-    """What was reported.
+    """The report of one cycle's end.
 
     Attributes:
         detected_at: When the first symptom was seen; ``None``: none was.
-        ranks: Those that are named as the cause.
         symptom: As in :data:`.schedule.SYMPTOMS`; empty: none is given.
-        text: For people.
     """
 
     detected_at: float | None = None
@@ -35,11 +33,11 @@ class Explanation:
     symptom: str = ""
     text: str = ""
 
-    def names_rank(self, planned: Planned) -> bool:
+    def names_rank(self, planned: ScheduledFault) -> bool:
         """The rank that had the fault is named, and no other."""
         return self.ranks == (planned.rank,)
 
-    def names_kind(self, planned: Planned) -> bool:
+    def names_kind(self, planned: ScheduledFault) -> bool:
         """The symptom is one of this fault."""
         return self.symptom in SYMPTOMS[planned.fault]
 
@@ -52,7 +50,7 @@ def of_exit(exit_code: int) -> str:
 def of_events(events: Iterable[Event], cycle: int) -> Explanation:
     """From the events of a launcher: the cause with which it ended a cycle.
 
-    That is what it saw first, unless it found another cause when all ranks had ended.
+    That is the first symptom, unless it found another cause when all ranks had ended.
     """
     here = [event for event in events if event.cycle == cycle]
     exits = [(event.t, event.body) for event in here if isinstance(event.body, RankExited)]
@@ -79,7 +77,7 @@ def of_events(events: Iterable[Event], cycle: int) -> Explanation:
 
 
 def of_incidents(incidents: Iterable[Incident], cycle: int, found: Explanation) -> Explanation:
-    """From the incident of the cycle, whose verdict says more about a hang than a cause does."""
+    """With the incident of the cycle: of a hang, its verdict says more than a cause."""
     for one in incidents:
         if one.cycle == cycle and one.path.name == _INCIDENT and one.kind != evidence.DEAD:
             text = one.reason or found.text
@@ -89,17 +87,12 @@ def of_incidents(incidents: Iterable[Incident], cycle: int, found: Explanation) 
 
 
 def read(run_dir: Path, events: Iterable[Event], cycle: int) -> Explanation:
-    """What a launcher says about a cycle, in events and in incidents, which correct those."""
+    """The launcher's explanation of a cycle: events, corrected by incidents."""
     return of_incidents(read_incidents([("", run_dir)]), cycle, of_events(events, cycle))
 
 
 def of_torchrun(lines: Iterable[tuple[float, str]], pids: Mapping[int, int]) -> Explanation:
-    """From lines of torchrun's log, with the instants at which they came.
-
-    Args:
-        lines: Of its console.
-        pids: Ranks by pid, of the cycle.
-    """
+    """From lines of torchrun's log, with the instants at which they came."""
     for at, line in lines:
         match = _TORCHRUN.search(line)
         if match and int(match[3]) in pids:

@@ -1,4 +1,4 @@
-"""Run the command under test, see what its ranks do, and inject faults into them."""
+"""Run the command under test, follow its ranks, and inject faults into them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from holdfast.base import clock
-from holdfast.base.processes import child, leftovers, proc
+from holdfast.base.processes import child, proc, reaper
 from holdfast.events.pure.schema import LAUNCHER_FILE, Event, LauncherStarted, RankStarted
 from holdfast.events.reader import Follower, first_event
 from holdfast.testing.chaos_rank import FOLDER, ORDER_SIGNAL, STEPS, UNKNOWN
 from holdfast.testing.inject import HOOK, SIGNALS, Fault
 from holdfast.tools.chaos import explanation
 from holdfast.tools.chaos.explanation import Explanation
-from holdfast.tools.chaos.trial import Seen, Steps, Struck
+from holdfast.tools.chaos.trial import JobSeen, Steps, Struck
 
 if TYPE_CHECKING:
     from holdfast.base.pure.ownership import Identity
@@ -31,34 +31,36 @@ _KILL_S = 30.0
 _CHUNK_BYTES = 1 << 20
 
 
-class Ranks(Protocol):
-    """How the processes of a launcher's ranks are found, and what it reports about them."""
+class RankFinder:
+    """Finds the processes of a launcher's ranks, and reads its reports about them.
+
+    Attributes:
+        pids: By cycle and rank.
+    """
+
+    def __init__(self, folder: Path, pid: int) -> None:
+        self.pids: dict[int, dict[int, int]] = {}
+        self._folder = folder
+        self._launcher = pid
 
     def look(self, lines: Sequence[tuple[float, str]]) -> None:
-        """Read what is new; ``lines``: of the console, with their instants."""
-
-    def pids(self) -> Mapping[int, Mapping[int, int]]:
-        """By cycle and rank."""
+        """Read new reports; ``lines``: of the console, with their instants."""
+        raise NotImplementedError
 
     def explain(self, cycle: int) -> Explanation:
         """Why a cycle ended."""
+        raise NotImplementedError
 
 
-class FtRanks:
-    """Of ``ft_launcher``, which writes events.
+class FtRanks(RankFinder):
+    """Of ``ft_launcher``, which writes events; ``folder``: its log folder."""
 
-    Args:
-        log_dir: Of the launcher.
-        pid: The launcher.
-    """
+    _follower: Follower | None = None
 
-    def __init__(self, log_dir: Path, pid: int) -> None:
-        self._log_dir = log_dir
-        self._pid = pid
-        self._follower: Follower | None = None
-        self._run_dir = log_dir
+    def __init__(self, folder: Path, pid: int) -> None:
+        super().__init__(folder, pid)
+        self._run_dir = folder
         self._events: list[Event] = []
-        self._pids: dict[int, dict[int, int]] = {}
 
     def look(self, lines: Sequence[tuple[float, str]]) -> None:  # noqa: ARG002 - events say more
         """Read new events."""
@@ -68,39 +70,28 @@ class FtRanks:
         for event in self._follower.fresh():
             self._events.append(event)
             if isinstance(event.body, RankStarted):
-                self._pids.setdefault(event.cycle, {})[event.body.rank] = event.body.pid
+                self.pids.setdefault(event.cycle, {})[event.body.rank] = event.body.pid
 
     def _find_run_dir(self) -> None:
-        for path in self._log_dir.glob(f"*/{LAUNCHER_FILE}"):
+        for path in self._folder.glob(f"*/{LAUNCHER_FILE}"):
             if path.parent.is_symlink():  # the latest run, which another one may become
                 continue
             first = first_event(path.parent)
             start = first.body if first is not None else None
-            if isinstance(start, LauncherStarted) and start.pid == self._pid:
+            if isinstance(start, LauncherStarted) and start.pid == self._launcher:
                 self._run_dir, self._follower = path.parent, Follower(path.parent)
-
-    def pids(self) -> Mapping[int, Mapping[int, int]]:
-        """As ``worker_started`` says."""
-        return self._pids
 
     def explain(self, cycle: int) -> Explanation:
         """From events and incidents."""
         return explanation.read(self._run_dir, self._events, cycle)
 
 
-class TorchrunRanks:
-    """Of torchrun: ranks introduce themselves, and its log names the one that failed.
-
-    Args:
-        folder: Where ranks introduce themselves.
-        pid: torchrun's.
-    """
+class TorchrunRanks(RankFinder):
+    """Of torchrun: ranks leave their pids in ``folder``, and its log names the one that failed."""
 
     def __init__(self, folder: Path, pid: int) -> None:
-        self._folder = folder
-        self._pid = pid
+        super().__init__(folder, pid)
         self._lines: list[tuple[float, str]] = []
-        self._pids: dict[int, dict[int, int]] = {}
 
     def look(self, lines: Sequence[tuple[float, str]]) -> None:
         """Look for new ranks."""
@@ -108,27 +99,21 @@ class TorchrunRanks:
         for path in self._folder.glob("hello.*[0-9]"):
             with contextlib.suppress(OSError, ValueError):
                 rank, cycle, parent = map(int, path.read_text().split())
-                if parent == self._pid:
-                    self._pids.setdefault(cycle, {})[rank] = int(path.suffix[1:])
-
-    def pids(self) -> Mapping[int, Mapping[int, int]]:
-        """As the ranks say."""
-        return self._pids
+                if parent == self._launcher:
+                    self.pids.setdefault(cycle, {})[rank] = int(path.suffix[1:])
 
     def explain(self, cycle: int) -> Explanation:
         """From torchrun's log."""
-        ranks = {pid: rank for rank, pid in self._pids.get(cycle, {}).items()}
+        ranks = {pid: rank for rank, pid in self.pids.get(cycle, {}).items()}
         return explanation.of_torchrun(self._lines, ranks)
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What is started, and how its ranks are seen.
+    """A command to start, and how its ranks are followed.
 
     Attributes:
-        command: Launcher, script and arguments.
         folder: For the console and the files of ranks; empty.
-        world: How many ranks there are.
         log_dir: Of ``ft_launcher``; ``None``: it is torchrun.
         step_pattern: A line of output that matches is a step, its first group the step's number;
             ``None``: ranks note their steps.
@@ -143,8 +128,6 @@ class Setup:
 
 @dataclass
 class _Printed:
-    """Steps by output, of each cycle."""
-
     pattern: re.Pattern[str]
     cycles: dict[int, Steps] = field(default_factory=dict)
 
@@ -158,9 +141,6 @@ class _Printed:
 
 class Job:
     """One start of the command. Its processes end with :meth:`close` at the latest.
-
-    Args:
-        setup: What to start.
 
     Raises:
         OSError: It cannot be started.
@@ -181,7 +161,7 @@ class Job:
             streams = {1: console.fileno(), 2: console.fileno()}
             command = [*child.death_tie(), *setup.command]
             self._pid = child.spawn(command, self._environ(), streams)
-        self._ranks: Ranks = (
+        self._ranks: RankFinder = (
             TorchrunRanks(setup.folder, self._pid)
             if setup.log_dir is None
             else FtRanks(setup.log_dir, self._pid)
@@ -192,24 +172,22 @@ class Job:
         return {**os.environ, "PYTHONPATH": path, FOLDER: str(self._setup.folder)}
 
     # ------------------------------------------------------------ see
-    def look(self) -> Seen:
-        """What there is to see now."""
+    def look(self) -> JobSeen:
+        """The job now."""
         lines = list(self._fresh_lines())
         if self._printed is not None:
             self._printed.take(max(self._complete(), default=-1), lines)
         self._ranks.look(lines)
-        for reaped in child.reap():
-            if reaped.pid == self._pid:
-                self._exit_code = reaped.exit_code
+        self._reap()
         complete = self._complete()
         cycles = {
             cycle: {rank: self._steps(cycle, pid) for rank, pid in complete[cycle].items()}
             for cycle in {self._struck_cycle, max(complete, default=-1)} & {*complete}
         }
-        return Seen(cycles, self._answer(), self._exit_code)
+        return JobSeen(cycles, self._answer(), self._exit_code)
 
     def explain(self, cycle: int) -> Explanation:
-        """What the launcher has reported about a cycle that failed."""
+        """The launcher's report about a cycle that failed."""
         self._ranks.look(list(self._fresh_lines()))
         return self._ranks.explain(cycle)
 
@@ -224,8 +202,8 @@ class Job:
             yield now, line.decode(errors="replace")
 
     def _complete(self) -> dict[int, Mapping[int, int]]:
-        pids = self._ranks.pids()
-        return {cycle: ranks for cycle, ranks in pids.items() if len(ranks) == self._setup.world}
+        pids = self._ranks.pids.items()
+        return {cycle: ranks for cycle, ranks in pids if len(ranks) == self._setup.world}
 
     def _steps(self, cycle: int, pid: int) -> Steps:
         if self._printed is not None:
@@ -281,7 +259,7 @@ class Job:
 
     def kill(self) -> list[int]:
         """SIGKILL to all processes of the job; pids of those that do not end."""
-        return leftovers.end_all(_KILL_S, self._below, self._reap)
+        return reaper.end_all(_KILL_S, self._below, self._reap)
 
     def _reap(self) -> None:
         for reaped in child.reap():

@@ -6,12 +6,21 @@ import signal
 from collections.abc import Callable, Sequence
 
 from holdfast.base import clock
-from holdfast.base.processes import leftovers
+from holdfast.base.processes import reaper
 from holdfast.net.loop import Loop
 from holdfast.tools.chaos.explanation import Explanation
 from holdfast.tools.chaos.job import GRACE_S, Job, Setup
 from holdfast.tools.chaos.scorecard import Score
-from holdfast.tools.chaos.trial import Effect, Finish, Launch, Outcome, Result, Stop, Strike, Trial
+from holdfast.tools.chaos.trial import (
+    Effect,
+    FaultOutcome,
+    Launch,
+    Result,
+    StopJob,
+    Strike,
+    Trial,
+    TrialOver,
+)
 
 LOOK_S = 0.02
 """Between two looks. Instants of steps and faults are stamped by the ranks themselves."""
@@ -19,23 +28,13 @@ _SETTLE_S = 0.3
 """A launcher writes events and incidents within this time after its ranks make steps again."""
 
 
-class Run:
-    """One trial under one launcher.
+class TrialRun:
+    """One trial under one launcher."""
 
-    Args:
-        setup: The job.
-        trial: Its faults.
-        tell: Told what happened, line by line.
-
-    Attributes:
-        scores: Of the faults so far.
-        was_interrupted: By SIGINT, SIGTERM or SIGHUP.
-    """
-
-    def __init__(self, setup: Setup, trial: Trial, tell: Callable[[str], object]) -> None:
+    def __init__(self, setup: Setup, trial: Trial, on_line: Callable[[str], object]) -> None:
         self._setup = setup
         self._trial = trial
-        self._tell = tell
+        self._on_line = on_line
         self._job: Job | None = None
         self._loop: Loop | None = None
         self._kill_at: float | None = None
@@ -63,7 +62,7 @@ class Run:
             self._kill_at = clock.monotonic()
             return
         self.was_interrupted = True
-        self._tell("interrupted: ending the job; again to kill it at once")
+        self._on_line("interrupted: ending the job; again to kill it at once")
         self._act(self._trial.end("interrupted"))
 
     def _look(self) -> None:
@@ -87,7 +86,7 @@ class Run:
             if not is_over and now < ended_at + _SETTLE_S:
                 return
             self.scores.append(Score(outcome, _explanation(job, outcome)))
-            self._tell(self.scores[-1].line(len(self._trial.plan)))
+            self._on_line(self.scores[-1].line(len(self._trial.plan)))
 
     def _act(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -98,21 +97,21 @@ class Run:
                 case Strike(planned, pid):
                     assert self._job is not None
                     self._job.strike(planned.fault, pid)
-                case Stop():
+                case StopJob():
                     assert self._job is not None
                     self._job.ask_to_end()
                     self._kill_at = clock.monotonic() + GRACE_S
-                case Finish():
+                case TrialOver():
                     assert self._loop is not None
                     self._loop.stop()
 
     def _end_job(self) -> None:
         if self._job is not None and (left := self._job.kill()):
-            self._tell(f"not ended by SIGKILL: {leftovers.describe(left)}")
+            self._on_line(f"not ended by SIGKILL: {reaper.describe(left)}")
         self._kill_at = None
 
 
-def _explanation(job: Job, outcome: Outcome) -> Explanation:
+def _explanation(job: Job, outcome: FaultOutcome) -> Explanation:
     if outcome.result in (Result.NO_EFFECT, Result.NOT_INJECTED):
         return Explanation()
     return job.explain(outcome.cycle)

@@ -35,7 +35,7 @@ DEFAULT = tuple(fault for fault in SYMPTOMS if fault not in ON_GPU)
 
 
 @dataclass(frozen=True)
-class Planned:
+class ScheduledFault:
     """One fault: in which rank, and seconds of training before it."""
 
     fault: Fault
@@ -45,7 +45,7 @@ class Planned:
 
 def draw(
     seed: int, count: int, kinds: Sequence[Fault], ranks: Sequence[int], pause_s_max: float
-) -> list[Planned]:
+) -> list[ScheduledFault]:
     """Faults that depend on nothing but the arguments.
 
     Kinds come from a shuffled deck, so each comes about as often as every other. A schedule of
@@ -65,5 +65,7 @@ def draw(
         if not deck:
             deck = list(kinds)
             chance.shuffle(deck)
-        drawn.append(Planned(deck.pop(), chance.choice(ranks), chance.uniform(0, pause_s_max)))
+        drawn.append(
+            ScheduledFault(deck.pop(), chance.choice(ranks), chance.uniform(0, pause_s_max))
+        )
     return drawn

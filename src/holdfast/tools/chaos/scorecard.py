@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.tools.chaos.explanation import Explanation
-from holdfast.tools.chaos.trial import Outcome, Result
+from holdfast.tools.chaos.trial import FaultOutcome, Result
+from holdfast.tools.columns import columns
 
 SCHEMA_VERSION = 1
 ALL = "all"
@@ -20,7 +21,7 @@ _UNITS = ("", "", "", "s, worst", "s, worst", "steps, worst", "right")
 class Score:
     """One fault, what became of it, and how it was explained."""
 
-    outcome: Outcome
+    outcome: FaultOutcome
     explanation: Explanation
 
     @property
@@ -147,17 +148,10 @@ def as_json(scores: Sequence[Score]) -> dict[str, Any]:
 def as_text(title: str, scores: Sequence[Score], notes: Sequence[str]) -> str:
     """The table, and below it each fault that did not end well."""
     body = [_cells(row.to_json()) for row in rows(scores)]
-    table = [_HEAD, _UNITS, *body]
-    widths = [max(len(line[at]) for line in table) for at in range(len(_HEAD))]
-    lines = [title, ""]
-    for number, line in enumerate(table):
-        cells = [
-            cell.ljust(width) if at == 0 else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        if number in (len(table) - 1, 2):
-            lines.append("-" * (sum(widths) + 2 * len(widths) - 2))
-        lines.append("  ".join(cells).rstrip())
+    table = columns([_HEAD, _UNITS, *body], (0,))
+    rule = "-" * max(map(len, table))
+    kinds = [*table[2:-1], rule] if table[3:] else []
+    lines = [title, "", *table[:2], rule, *kinds, table[-1]]
     bad = [s for s in scores if s.outcome.result is not Result.RECOVERED]
     wrong = [s for s in scores if s.had_effect and not (s.names_rank and s.names_kind)]
     lines += ["", *(s.line(len(scores)) for s in scores if s in bad or s in wrong)]

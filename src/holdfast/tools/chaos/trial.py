@@ -1,4 +1,4 @@
-"""Decide when each fault of a schedule comes, and what became of it. Pure.
+"""Decide when each fault of a schedule comes, and its result. Pure.
 
     WAITING ──► PAUSING ──► STRIKING ──► RECOVERING ──► PAUSING ...
     all ranks    its pause    the rank     all ranks of a later
@@ -16,7 +16,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from holdfast.tools.chaos.schedule import Planned
+from holdfast.tools.chaos.schedule import ScheduledFault
 
 STRIKE_LIMIT_S = 30.0
 """A rank that has not carried out its order by then is left alone: it does not run Python code."""
@@ -29,11 +29,8 @@ class Steps:
     """Steps of the training that one rank has made in one cycle.
 
     Attributes:
-        pid: Of the rank.
         first_at: When the first one ended; ``None``: there is none.
         first: Its number, counted over restarts; ``None``: not known.
-        last_at: When the last one ended.
-        last: Its number.
     """
 
     pid: int
@@ -52,13 +49,13 @@ class Struck:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What is seen of a job at one instant.
+class JobSeen:
+    """A job at one instant.
 
     Attributes:
-        cycles: Steps by rank, of the newest cycle all of whose ranks were started, and of the one
-            that the last :class:`Strike` met.
-        struck: What became of the last :class:`Strike`.
+        cycles: Steps by rank, of the newest cycle with all ranks started, and of the one that the
+            last :class:`Strike` met.
+        struck: Result of the last :class:`Strike`.
         exit_code: Of the launcher; ``None``: it runs.
     """
 
@@ -89,25 +86,25 @@ class Launch:
 class Strike:
     """Inject a fault into a process."""
 
-    planned: Planned
+    planned: ScheduledFault
     pid: int
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopJob:
     """End the job, and all processes of it."""
 
 
 @dataclass(frozen=True)
-class Finish:
+class TrialOver:
     """There is nothing more to do; the job has ended."""
 
 
-Effect = Launch | Strike | Stop | Finish
+Effect = Launch | Strike | StopJob | TrialOver
 
 
 class Result(enum.Enum):
-    """What became of a fault."""
+    """Result of a fault."""
 
     RECOVERED = "recovered"
     NOT_RECOVERED = "not recovered"
@@ -116,26 +113,18 @@ class Result(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FaultOutcome:
     """One fault, and what followed.
 
     Attributes:
         number: Of the fault, from 1.
-        planned: The fault.
         launch: How often the job had been started, from 1.
-        cycle: The cycle that it struck.
-        pid: The process.
-        struck_at: When.
         step: Steps done before it; ``None``: not known.
-        result: What became of it.
-        why: Of a result other than RECOVERED, in words.
-        recovered_at: When all ranks had made a step again.
         steps_lost: Steps that were done and had to be done again; ``None``: not known.
-        restarts: Cycles that it cost.
     """
 
     number: int
-    planned: Planned
+    planned: ScheduledFault
     launch: int
     cycle: int
     pid: int
@@ -153,7 +142,7 @@ class Outcome:
         return None if self.recovered_at is None else self.recovered_at - self.struck_at
 
 
-class State(enum.Enum):
+class TrialState(enum.Enum):
     """Where a trial stands."""
 
     WAITING = "waiting"
@@ -174,24 +163,22 @@ class Trial:
         recovery_timeout_s: And the next step after a fault.
 
     Attributes:
-        outcomes: Of the faults so far.
-        notes: What else a reader of the scorecard must know.
         trouble: Why the trial ended early; empty: it did not.
         unplanned: Restarts that no fault had caused.
     """
 
-    plan: Sequence[Planned]
+    plan: Sequence[ScheduledFault]
     start_timeout_s: float
     recovery_timeout_s: float
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[FaultOutcome] = field(default_factory=list)
     trouble: str = ""
     unplanned: int = 0
-    _state: State = State.WAITING
+    _state: TrialState = TrialState.WAITING
     _since: float = 0.0
     _launches: int = 0
     _cycle: int = -1
     _due: float = 0.0
-    _open: Outcome | None = None
+    _open: FaultOutcome | None = None
     _has_trained: bool = False
 
     def begin(self, now: float) -> list[Effect]:
@@ -203,25 +190,25 @@ class Trial:
         self.trouble = self.trouble or why
         return self._stop()
 
-    def look(self, seen: Seen, now: float) -> list[Effect]:
+    def look(self, seen: JobSeen, now: float) -> list[Effect]:
         """Something may have changed."""
-        if self._state is State.FINISHED:
+        if self._state is TrialState.FINISHED:
             return []
         if seen.exit_code is not None:
             return self._ended(seen, seen.exit_code, now)
         match self._state:
-            case State.WAITING:
+            case TrialState.WAITING:
                 return self._wait(seen, now)
-            case State.PAUSING:
+            case TrialState.PAUSING:
                 return self._pause(seen, now)
-            case State.STRIKING:
+            case TrialState.STRIKING:
                 return self._strike(seen, now)
-            case State.RECOVERING:
+            case TrialState.RECOVERING:
                 return self._recover(seen, now)
         return []
 
     # ------------------------------------------------------------ states
-    def _wait(self, seen: Seen, now: float) -> list[Effect]:
+    def _wait(self, seen: JobSeen, now: float) -> list[Effect]:
         if seen.trains_since is not None:
             return self._train(seen, now)
         if now - self._since > self.start_timeout_s:
@@ -229,36 +216,36 @@ class Trial:
             return self._stop()
         return []
 
-    def _train(self, seen: Seen, now: float) -> list[Effect]:
+    def _train(self, seen: JobSeen, now: float) -> list[Effect]:
         """All ranks make steps: the next fault has its pause."""
         self._cycle, self._has_trained = seen.cycle, True
         if len(self.outcomes) == len(self.plan):
             return self._stop()
-        self._state = State.PAUSING
+        self._state = TrialState.PAUSING
         self._due = now + self.plan[len(self.outcomes)].pause_s
         return []
 
-    def _pause(self, seen: Seen, now: float) -> list[Effect]:
+    def _pause(self, seen: JobSeen, now: float) -> list[Effect]:
         if seen.cycle != self._cycle:
             self.unplanned += seen.cycle - self._cycle
-            self._state, self._since, self._cycle = State.WAITING, now, seen.cycle
+            self._state, self._since, self._cycle = TrialState.WAITING, now, seen.cycle
             return []
         if now < self._due:
             return []
         number = len(self.outcomes)
         planned = self.plan[number]
         pid = seen.cycles[seen.cycle][planned.rank].pid
-        self._open = Outcome(number + 1, planned, self._launches, seen.cycle, pid)
-        self._state, self._since = State.STRIKING, now
+        self._open = FaultOutcome(number + 1, planned, self._launches, seen.cycle, pid)
+        self._state, self._since = TrialState.STRIKING, now
         return [Strike(planned, pid)]
 
-    def _strike(self, seen: Seen, now: float) -> list[Effect]:
+    def _strike(self, seen: JobSeen, now: float) -> list[Effect]:
         assert self._open is not None
         if seen.struck is not None:
             if seen.struck.refusal:
                 return self._close(seen, now, Result.NOT_INJECTED, seen.struck.refusal)
             self._open = replace(self._open, struck_at=seen.struck.at)
-            self._state, self._since = State.RECOVERING, now
+            self._state, self._since = TrialState.RECOVERING, now
             return self._recover(seen, now)
         if seen.cycle != self._open.cycle:
             self.unplanned += 1
@@ -268,7 +255,7 @@ class Trial:
             return self._close(seen, now, Result.NOT_INJECTED, why)
         return []
 
-    def _recover(self, seen: Seen, now: float) -> list[Effect]:
+    def _recover(self, seen: JobSeen, now: float) -> list[Effect]:
         fault = self._open
         assert fault is not None
         if seen.cycle > fault.cycle and seen.trains_since is not None:
@@ -297,10 +284,10 @@ class Trial:
             return self._stop()
         return []
 
-    def _close(self, seen: Seen, now: float, result: Result, why: str = "") -> list[Effect]:
+    def _close(self, seen: JobSeen, now: float, result: Result, why: str = "") -> list[Effect]:
         """The fault is over, and the job still runs."""
         self._settle(result, why)
-        self._state, self._since = State.WAITING, now
+        self._state, self._since = TrialState.WAITING, now
         return self._wait(seen, now)
 
     def _settle(self, result: Result, why: str = "") -> None:
@@ -311,21 +298,21 @@ class Trial:
     # ------------------------------------------------------------ the job begins and ends
     def _launch(self, now: float) -> list[Effect]:
         self._launches += 1
-        self._state, self._since, self._cycle = State.WAITING, now, -1
+        self._state, self._since, self._cycle = TrialState.WAITING, now, -1
         self._has_trained = False
         return [Launch()]
 
     def _stop(self) -> list[Effect]:
-        self._state = State.STOPPING
-        return [Stop()]
+        self._state = TrialState.STOPPING
+        return [StopJob()]
 
-    def _ended(self, seen: Seen, exit_code: int, now: float) -> list[Effect]:
-        if self._state is not State.STOPPING:
+    def _ended(self, seen: JobSeen, exit_code: int, now: float) -> list[Effect]:
+        if self._state is not TrialState.STOPPING:
             self._note_end(seen.struck, exit_code)
         if not self.trouble and len(self.outcomes) < len(self.plan):
             return self._launch(now)
-        self._state = State.FINISHED
-        return [Finish()]
+        self._state = TrialState.FINISHED
+        return [TrialOver()]
 
     def _note_end(self, struck: Struck | None, exit_code: int) -> None:
         why = f"the job ended with exit code {exit_code}"

@@ -1,9 +1,9 @@
-"""``holdfast doctor``: what is wrong with a job before it is started, and what faults will cost.
+"""``holdfast doctor``: mistakes of a job before it is started, and the cost of its faults.
 
-command.py   the words of the command line, and the way to the exit code
+command.py   command line and exit code
 host.py      facts about this host and its network, looked up within bounds
-advice.py    what those facts mean (pure)
-limits.py    our limits beside torch's own timeouts (pure)
-faults.py    what happens on each kind of fault, with times (pure)
-page.py      how it is shown (pure)
+advice.py    their meaning for a job (pure)
+limits.py    timeouts of holdfast beside torch's own (pure)
+faults.py    each kind of fault, with times (pure)
+page.py      text and JSON (pure)
 """

@@ -1,7 +1,4 @@
-"""What facts about a host mean for a job of holdfast's. Pure.
-
-Numbers that decide are beside the reason for them.
-"""
+"""Findings from facts about a host and its network. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.base.pure.wording import count
-from holdfast.health.pure.health import Finding, Verdict
+from holdfast.health.pure.health import Finding, Fitness
+from holdfast.net.endpoint import PATH_BYTES_MAX
 from holdfast.net.pure.address import Endpoint, Published, is_loopback
 from holdfast.options.cluster_env import Cluster
 
@@ -26,7 +24,7 @@ WITHOUT_CALL = {
     "memfd_create": "files without a name in /dev/shm are used instead",
     "posix_spawn(setsid)": "each start of a process takes 10 ms longer",
 }
-"""What is done without a system call that some hosts lack; see base/processes/system_calls.py."""
+"""The replacement of a system call that some hosts lack; see base/processes/system_calls.py."""
 DESCRIPTORS_OF_A_TRAINER = 4096
 """Data loaders, NCCL's sockets and checkpoint shards of one rank; systemd's default hard limit is
 many times that, its soft one 1024."""
@@ -35,34 +33,29 @@ SHARED_MEMORY_OF_A_RANK = 256 << 20
 """NCCL's buffers and the batches of a few data loaders; Docker's default is 64 MiB for all."""
 TEMPORARY_SPACE = 1 << 30
 SOCKET_NAME_BYTES = 60
-"""What holdfast adds to the temporary folder for the path of a socket, at most."""
-SOCKET_PATH_BYTES_MAX = 107
+"""The most that the path of a socket adds to that of the temporary folder."""
 SLOW_REVERSE_S = 0.5
-"""torch's store asks for the name of who connects; each connection waits that long."""
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the kernel's, not a file of ours
+"""torch's store looks up the name of each client, which waits that long."""
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the kernel's
 GOOD_CLOCKS = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen")
 SCHEDULERS_GRACE_S = 30.0
-"""From SIGTERM to SIGKILL: Slurm's KillWait and Kubernetes' terminationGracePeriodSeconds, if
-nobody has changed them."""
+"""From SIGTERM to SIGKILL: Slurm's KillWait and Kubernetes' terminationGracePeriodSeconds by
+default."""
 _MIB = 1 << 20
 
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What was found about a host; None: it could not be.
+    """Facts about a host; None: not known.
 
     Attributes:
-        nproc: Ranks on it.
-        descriptors: Soft limit of open files.
-        processes: The least of the limits on processes.
         shared_memory: Bytes free in /dev/shm.
         temporary_folder: Path.
         temporary_space: Bytes free there; None: it cannot be written.
-        clock_source: The kernel's.
         calls: System calls that some hosts lack, and where each comes from: the interpreter, the
             C library, or "absent".
-        kills_groups: The kernel's out-of-memory killer ends all of our control group at once.
-        memory_limit: Bytes that our control group may have.
+        kills_groups: The kernel's out-of-memory killer ends all of this control group at once.
+        memory_limit: Of this control group, bytes.
         no_processes: Why processes cannot be looked at; None: they can.
     """
 
@@ -81,18 +74,15 @@ class HostFacts:
 
 @dataclass(frozen=True)
 class NetworkFacts:
-    """What was found about the place where launchers meet.
+    """Facts about the place where launchers meet.
 
     Attributes:
-        host, port: As given.
         addresses: Of the host; empty: its name does not resolve.
-        why_not: Why it does not.
-        hosts_store: This launcher hosts the store there.
-        refusal: Why we cannot listen there; None: we can, or need not.
+        refusal: Why this host cannot listen there; None: it can, or need not.
         is_reached: A process listens there, as seen from here; None: not tried.
-        reverse_s: How long asking for the name of the address took; None: longer than our bound.
-        published: What others would be given as the address of this host, and why; None: not known.
-        local_addr: What was given for that; None: nothing.
+        reverse_s: How long asking for the name of the address took; None: longer than the bound.
+        published: Address of this host for the others, and why; None: not known.
+        local_addr: Of ``--local-addr``; None: not given.
         gloo_interface: Where gloo is made to listen, as the host's own name leads nowhere good.
     """
 
@@ -118,26 +108,26 @@ def about_host(facts: HostFacts) -> Iterator[Finding]:
             f"{count(facts.nproc, 'rank')} "
             f"may need {facts.nproc * PROCESSES_OF_A_RANK} (ulimit -u, pids.max of the cgroup)"
         )
-        yield _host("processes", Verdict.SUSPECT, text)
+        yield _host("processes", Fitness.SUSPECT, text)
     yield from _space(facts)
     if facts.clock_source is not None and facts.clock_source not in GOOD_CLOCKS:
         text = (
             f"clock source {facts.clock_source!r}: reading the time may take a microsecond and "
             "more, in every heartbeat; see the kernel's log for why it is not tsc"
         )
-        yield _host("clock", Verdict.SUSPECT, text)
+        yield _host("clock", Fitness.SUSPECT, text)
     yield from _calls(facts.calls)
     if facts.no_processes is not None:
-        yield _host("processes", Verdict.UNHEALTHY, facts.no_processes)
+        yield _host("processes", Fitness.UNHEALTHY, facts.no_processes)
     if facts.kills_groups:
         text = (
             "memory.oom.group is set: a rank that runs out of memory takes the launcher with it, "
             "and nothing restarts it; unset it"
         )
-        yield _host("out of memory", Verdict.SUSPECT, text)
+        yield _host("out of memory", Fitness.SUSPECT, text)
     if facts.memory_limit is not None:
         text = f"this control group may have {facts.memory_limit / (1 << 30):.1f} GiB"
-        yield _host("memory", Verdict.HEALTHY, text)
+        yield _host("memory", Fitness.HEALTHY, text)
 
 
 def about_network(facts: NetworkFacts) -> Iterator[Finding]:
@@ -148,25 +138,25 @@ def about_network(facts: NetworkFacts) -> Iterator[Finding]:
         text = (
             f"its name does not resolve ({facts.why_not}); launchers try for as long as they wait"
         )
-        yield Finding("network", where, Verdict.SUSPECT, text)
+        yield Finding("network", where, Fitness.SUSPECT, text)
         return
     if facts.refusal is not None:
         text = f"this node hosts the store and cannot listen there: {facts.refusal}"
-        yield Finding("network", where, Verdict.UNHEALTHY, text)
+        yield Finding("network", where, Fitness.UNHEALTHY, text)
     elif facts.hosts_store:
-        yield Finding("network", where, Verdict.HEALTHY, "this node hosts the store; it can listen")
+        yield Finding("network", where, Fitness.HEALTHY, "this node hosts the store; it can listen")
     elif facts.is_reached:
-        yield Finding("network", where, Verdict.HEALTHY, "a process listens there already")
+        yield Finding("network", where, Fitness.HEALTHY, "a process listens there already")
     else:
         text = "no process listens there yet: its launcher is not started, or a firewall blocks it"
-        yield Finding("network", where, Verdict.UNKNOWN, text)
+        yield Finding("network", where, Fitness.UNKNOWN, text)
     if facts.reverse_s is None or facts.reverse_s > SLOW_REVERSE_S:
         took = "does not come" if facts.reverse_s is None else f"takes {facts.reverse_s:.1f} s"
         text = (
             f"the name for its address {took}: each rank waits that long when it connects to "
             "torch's store; mend reverse DNS, or put the nodes into /etc/hosts"
         )
-        yield Finding("network", "reverse DNS", Verdict.SUSPECT, text)
+        yield Finding("network", "reverse DNS", Fitness.SUSPECT, text)
 
 
 def _about_own_address(facts: NetworkFacts) -> Iterator[Finding]:
@@ -181,7 +171,7 @@ def _about_own_address(facts: NetworkFacts) -> Iterator[Finding]:
     text = f"others would reach the ranks of this host at {address}: {why}"
     if is_lost:
         text += "; no other host can: give --local-addr an address of this host"
-    verdict = Verdict.UNHEALTHY if is_lost else Verdict.HEALTHY
+    verdict = Fitness.UNHEALTHY if is_lost else Fitness.HEALTHY
     yield Finding("network", "own address", verdict, text)
     if facts.gloo_interface is not None:
         text = (
@@ -189,23 +179,23 @@ def _about_own_address(facts: NetworkFacts) -> Iterator[Finding]:
             f"there: ranks get GLOO_SOCKET_IFNAME={facts.gloo_interface} where it is not set. Mend "
             "the host's own line in /etc/hosts, or set the variable"
         )
-        yield Finding("network", "gloo", Verdict.SUSPECT, text)
+        yield Finding("network", "gloo", Fitness.SUSPECT, text)
 
 
 def about_scheduler(cluster: Cluster | None, term_timeout_s: float) -> Iterator[Finding]:
     """Whether ranks get the time to save that they are promised."""
     if cluster is None:
         return
-    yield Finding("scheduler", cluster.scheduler, Verdict.HEALTHY, _known(cluster))
+    yield Finding("scheduler", cluster.scheduler, Fitness.HEALTHY, _known(cluster))
     for note in cluster.notes:
-        yield Finding("scheduler", cluster.scheduler, Verdict.SUSPECT, note)
+        yield Finding("scheduler", cluster.scheduler, Fitness.SUSPECT, note)
     if term_timeout_s > SCHEDULERS_GRACE_S:
         text = (
             f"ranks have {term_timeout_s:g} s after a signal (--term-timeout); the scheduler kills "
             f"everything {SCHEDULERS_GRACE_S:g} s after its SIGTERM unless configured otherwise "
             "(KillWait, terminationGracePeriodSeconds): let ranks have less than that"
         )
-        yield Finding("scheduler", "grace", Verdict.SUSPECT, text)
+        yield Finding("scheduler", "grace", Fitness.SUSPECT, text)
 
 
 def _known(cluster: Cluster) -> str:
@@ -220,16 +210,16 @@ def _known(cluster: Cluster) -> str:
 def _calls(calls: Mapping[str, str]) -> Iterator[Finding]:
     if calls and set(calls.values()) == {"interpreter"}:
         text = "it has every system call that holdfast uses, and so has the kernel"
-        yield _host("interpreter", Verdict.HEALTHY, text)
+        yield _host("interpreter", Fitness.HEALTHY, text)
     from_library = [name for name, source in calls.items() if source == "C library"]
     if from_library:
         text = (
             f"this interpreter was built without {', '.join(from_library)}; holdfast calls "
             f"{'them' if len(from_library) > 1 else 'it'} through the C library"
         )
-        yield _host("interpreter", Verdict.HEALTHY, text)
+        yield _host("interpreter", Fitness.HEALTHY, text)
     for name in (name for name, source in calls.items() if source == "absent"):
-        yield _host("kernel", Verdict.SUSPECT, f"{name} is refused here; {WITHOUT_CALL[name]}")
+        yield _host("kernel", Fitness.SUSPECT, f"{name} is refused here; {WITHOUT_CALL[name]}")
 
 
 def _descriptors(facts: HostFacts) -> Iterator[Finding]:
@@ -240,12 +230,12 @@ def _descriptors(facts: HostFacts) -> Iterator[Finding]:
     text = f"{count(limit, 'file')} may be open (ulimit -n)"
     if limit < needed:
         text += f"; the launcher of {count(facts.nproc, 'rank')} needs {needed}"
-        yield _host("descriptors", Verdict.UNHEALTHY, text)
+        yield _host("descriptors", Fitness.UNHEALTHY, text)
     elif limit < DESCRIPTORS_OF_A_TRAINER:
         text += f"; a rank with data loaders may want {DESCRIPTORS_OF_A_TRAINER}"
-        yield _host("descriptors", Verdict.SUSPECT, text)
+        yield _host("descriptors", Fitness.SUSPECT, text)
     else:
-        yield _host("descriptors", Verdict.HEALTHY, text)
+        yield _host("descriptors", Fitness.HEALTHY, text)
 
 
 def _space(facts: HostFacts) -> Iterator[Finding]:
@@ -259,20 +249,20 @@ def _space(facts: HostFacts) -> Iterator[Finding]:
                 f"{wanted / _MIB:.0f} "
                 "(docker run --shm-size, an emptyDir of medium Memory)"
             )
-        yield _host(SHARED_MEMORY, Verdict.SUSPECT if few else Verdict.HEALTHY, text)
+        yield _host(SHARED_MEMORY, Fitness.SUSPECT if few else Fitness.HEALTHY, text)
     folder = facts.temporary_folder
     if facts.temporary_space is None:
-        yield _host(folder, Verdict.UNHEALTHY, "cannot be written; set TMPDIR to a folder that can")
+        yield _host(folder, Fitness.UNHEALTHY, "cannot be written; set TMPDIR to a folder that can")
     elif facts.temporary_space < TEMPORARY_SPACE:
         text = f"{facts.temporary_space / _MIB:.0f} MiB free; logs and evidence go there"
-        yield _host(folder, Verdict.SUSPECT, text)
-    if len(folder.encode()) + SOCKET_NAME_BYTES > SOCKET_PATH_BYTES_MAX:
+        yield _host(folder, Fitness.SUSPECT, text)
+    if len(folder.encode()) + SOCKET_NAME_BYTES > PATH_BYTES_MAX:
         text = (
             f"its path has {len(folder.encode())} bytes: paths of sockets below it may be longer "
-            f"than the system's {SOCKET_PATH_BYTES_MAX}, where /dev/shm cannot be used"
+            f"than the system's {PATH_BYTES_MAX}, where /dev/shm cannot be used"
         )
-        yield _host(folder, Verdict.SUSPECT, text)
+        yield _host(folder, Fitness.SUSPECT, text)
 
 
-def _host(subject: str, verdict: Verdict, text: str) -> Finding:
+def _host(subject: str, verdict: Fitness, text: str) -> Finding:
     return Finding("host", subject, verdict, text)

@@ -7,15 +7,17 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from holdfast.base.pure.wording import count
 from holdfast.errors import ConfigError
 from holdfast.health.bounded import BoundedChecks
 from holdfast.health.checks import Checks
-from holdfast.health.pure.health import Finding, Verdict
+from holdfast.health.pure.health import Finding, Fitness
 from holdfast.options.arguments import UsageError, parse_args
 from holdfast.options.cluster_env import read_cluster
 from holdfast.options.plan import LaunchPlan, make_plan
+from holdfast.tools.command_words import WRONG
 from holdfast.tools.doctor import advice, host, limits, warm_standby
-from holdfast.tools.doctor.faults import faults_of, what_a_restart_is
+from holdfast.tools.doctor.faults import describe_restart, faults_of
 from holdfast.tools.doctor.page import as_json, as_text, is_ok
 
 _USAGE = """\
@@ -33,7 +35,6 @@ standby.
 Exit code: 0, also with warnings; 1 with an error; 2 if the command line cannot
 be used.
 """
-_WRONG = 2
 
 
 def main(words: Sequence[str]) -> int:
@@ -48,16 +49,16 @@ def main(words: Sequence[str]) -> int:
         findings = examine(plan, os.environ, is_host_alone=not command)
     except UsageError as error:
         sys.stderr.write(f"holdfast doctor: error: {error}\n")
-        return _WRONG
+        return WRONG
     except ConfigError as error:
         sys.stderr.write(f"holdfast doctor: error: {error}\n")
         return 1
-    told = faults_of(plan) if command else []
+    faults = faults_of(plan) if command else []
     if is_for_programs:
-        page = json.dumps(as_json(findings, told), indent=2) + "\n"
+        page = json.dumps(as_json(findings, faults), indent=2) + "\n"
     else:
         title = _title(plan, is_host_alone=not command)
-        page = as_text(title, findings, told, what_a_restart_is(plan))
+        page = as_text(title, findings, faults, describe_restart(plan))
     return 0 if _show(page) and is_ok(findings) else 1
 
 
@@ -86,22 +87,22 @@ def examine(plan: LaunchPlan, environ: Mapping[str, str], *, is_host_alone: bool
         seen: list[Finding] = []
         looks = [
             look for look in Checks(plan.care).before_join() if look.name != "host"
-        ]  # ours say more
+        ]  # host_facts say more
         BoundedChecks().run(looks, seen.append)
         findings += sorted(seen, key=lambda finding: finding.probe)
-    if plan.meeting is not None and plan.meeting.other is None:
+    if plan.meeting is not None and plan.meeting.store.other is None:
         findings += advice.about_network(host.network_facts(plan.meeting))
     return findings
 
 
 def _job(plan: LaunchPlan, environ: Mapping[str, str]) -> list[Finding]:
     findings = [
-        Finding("configuration", "command line", Verdict.SUSPECT, warning)
+        Finding("configuration", "command line", Fitness.SUSPECT, warning)
         for warning in plan.warnings
     ]
     if not plan.warnings:
         text = "everything in it is known and has an effect"
-        findings.append(Finding("configuration", "command line", Verdict.HEALTHY, text))
+        findings.append(Finding("configuration", "command line", Fitness.HEALTHY, text))
     findings += warm_standby.findings(plan, environ)
     return findings + limits.judge(plan.ft, environ, monitored=plan.monitors_enabled)
 
@@ -118,5 +119,4 @@ def _title(plan: LaunchPlan, *, is_host_alone: bool) -> str:
     nodes = str(plan.max_nodes)
     if plan.min_nodes != plan.max_nodes:
         nodes = f"{plan.min_nodes} to {plan.max_nodes}"
-    ranks = "rank" if plan.nproc_per_node == 1 else "ranks"
-    return f"{plan.name}: {plan.nproc_per_node} {ranks} on this node, of {nodes}"
+    return f"{plan.name}: {count(plan.nproc_per_node, 'rank')} on this node, of {nodes}"

@@ -1,4 +1,4 @@
-"""What happens on each kind of fault, with times, for one resolved command line. Pure.
+"""Each kind of fault, with times, for one resolved command line. Pure.
 
 Every number is the plan's, or the constant that the machine which acts uses. This is the one list
 of faults: ``holdfast doctor`` prints it for a job, and docs/failure-model.md for an example
@@ -24,13 +24,11 @@ _AT_ONCE = "within milliseconds"
 
 
 @dataclass(frozen=True)
-class Fault:
+class PlantedFault:
     """One kind of fault.
 
     Attributes:
-        name: The process or device, and its fault.
         noticed: The process that notices it, and after how long at most.
-        then: What is done, and how long that may take.
         exit_code: Of this node's launcher, if the fault ends it; None: it goes on.
     """
 
@@ -40,7 +38,7 @@ class Fault:
     exit_code: int | None = None
 
 
-def faults_of(plan: LaunchPlan) -> list[Fault]:
+def faults_of(plan: LaunchPlan) -> list[PlantedFault]:
     """All kinds of faults, those of single ranks first."""
     found = [*_of_ranks(plan), *_hangs(plan), *_of_holdfast(plan)]
     if plan.meeting is not None:
@@ -48,22 +46,24 @@ def faults_of(plan: LaunchPlan) -> list[Fault]:
     return [*found, *_asked(plan), *_ends(plan)]
 
 
-def _of_ranks(plan: LaunchPlan) -> Iterator[Fault]:
+def _of_ranks(plan: LaunchPlan) -> Iterator[PlantedFault]:
     many = plan.meeting is not None
     later = "; all nodes, a few milliseconds later" if many else ""
     report = (
         "the report has its exit code, the last lines of its stderr, and the error file of "
         f"@record; then {_restart(plan)}"
     )
-    yield Fault("a rank raises an exception that nothing catches", _raised(plan) + later, report)
-    yield Fault("a rank exits or crashes", f"its launcher, {_AT_ONCE}{later}", report)
-    yield Fault(
+    yield PlantedFault(
+        "a rank raises an exception that nothing catches", _raised(plan) + later, report
+    )
+    yield PlantedFault("a rank exits or crashes", f"its launcher, {_AT_ONCE}{later}", report)
+    yield PlantedFault(
         "a rank is killed (SIGKILL, out of memory)",
         "its launcher, when the kernel has freed its memory: 0.1 to 0.2 s for each GiB",
         "the report has the signal, and whether the kernel has counted an out-of-memory kill; then "
         + _restart(plan),
     )
-    yield Fault(
+    yield PlantedFault(
         "a rank cannot be killed (state D: dead storage, a driver)",
         f"its launcher, {node.UNKILLABLE_AFTER_S:g} s after SIGKILL",
         "the launcher of this node reports it and leaves; "
@@ -80,40 +80,44 @@ def _raised(plan: LaunchPlan) -> str:
     return f"its launcher, {_AT_ONCE} after the exception{handlers if grace_s else ''}"
 
 
-def _hangs(plan: LaunchPlan) -> Iterator[Fault]:
+def _hangs(plan: LaunchPlan) -> Iterator[PlantedFault]:
     if not plan.monitors_enabled:
         text = "not noticed: monitors are disabled (NVRX_DISABLE_RANK_MONITORS)"
-        yield Fault("a rank hangs", text, "only torch's own timeouts end it")
+        yield PlantedFault("a rank hangs", text, "only torch's own timeouts end it")
         return
     within_s = plan.ft.evidence_timeout
-    whose = "every rank of the job" if within_s else "it"
+    seen = "every rank of the job" if within_s else "it"
     evidence = (
-        f"its incident records what {whose} does: stacks of all threads, state in /proc, open "
+        f"its incident records what {seen} does: stacks of all threads, state in /proc, open "
         f"sections, collectives (within {within_s or kill_ladder.EVIDENCE_S:g} s)"
     )
     signal = plan.ft.rank_termination_signal.name
     kill = "" if signal == "SIGKILL" else f", SIGKILL {plan.workers_stop_timeout_s:g} s later"
     then = f"{evidence}, then {signal}{kill}; then {_restart(plan)}"
     for name, limit_s in in_force(plan.ft).items():
-        yield Fault(f"a rank hangs: {name}", f"its monitor, after {limit_s:g} s", then)
+        yield PlantedFault(f"a rank hangs: {name}", f"its monitor, after {limit_s:g} s", then)
     sections = {name for name, limit in plan.ft.rank_section_timeouts.items() if limit is None}
     for name in sorted(sections):
         text = "not noticed before its timeout is learned (calculate_and_set_section_timeouts)"
-        yield Fault(f"a rank hangs: section {name!r}", text, f"once it has a timeout, {then}")
+        yield PlantedFault(
+            f"a rank hangs: section {name!r}", text, f"once it has a timeout, {then}"
+        )
     if plan.ft.rank_out_of_section_timeout is None:
         text = "by its monitor if the rank sends heartbeats; otherwise not noticed"
         unseen = f"with heartbeats, {then}; otherwise only torch's own timeouts end it"
-        yield Fault("a rank hangs: outside all sections", text, unseen)
+        yield PlantedFault("a rank hangs: outside all sections", text, unseen)
     exit_s = plan.ft.exit_timeout
     at_exit = "not noticed: --ft-exit-timeout is null"
     if exit_s is not None:
         at_exit = f"its monitor, {exit_s:g} s after the shutdown call (--ft-exit-timeout)"
     late = then if exit_s is not None else "it stays until you end it"
-    yield Fault("a rank hangs at its exit, after shutdown_workload_monitoring()", at_exit, late)
+    yield PlantedFault(
+        "a rank hangs at its exit, after shutdown_workload_monitoring()", at_exit, late
+    )
     yield _unreported(plan)
 
 
-def _unreported(plan: LaunchPlan) -> Fault:
+def _unreported(plan: LaunchPlan) -> PlantedFault:
     name = "a rank hangs and never called init_workload_monitoring()"
     warned = "not noticed; a warning says that no rank has called it" + _after(
         plan.ft.initial_rank_heartbeat_timeout
@@ -123,7 +127,7 @@ def _unreported(plan: LaunchPlan) -> Fault:
         warned = f"{after}; where none has, {warned}"
     torchs = "only torch's own timeouts end it"
     if not plan.counts_steps:
-        return Fault(name, warned, torchs)
+        return PlantedFault(name, warned, torchs)
     ends = "where it is proved that no time can help, ranks are ended, with an incident as above"
     kill = plan.ft.auto_kill
     if kill == NEVER or not plan.max_restarts:
@@ -136,7 +140,7 @@ def _unreported(plan: LaunchPlan) -> Fault:
             f"a stall is reported, with the stacks of all ranks; {ends}{also}; then "
             f"{_restart(plan)}; in all other cases {torchs}"
         )
-    return Fault(
+    return PlantedFault(
         name,
         f"if it makes optimizer steps, its monitor, after {plan.ft.auto_heartbeat_floor:g} s "
         "without one (--ft-auto-heartbeat-floor), or longer where its pauses are long; otherwise "
@@ -145,30 +149,30 @@ def _unreported(plan: LaunchPlan) -> Fault:
     )
 
 
-def _of_holdfast(plan: LaunchPlan) -> Iterator[Fault]:
+def _of_holdfast(plan: LaunchPlan) -> Iterator[PlantedFault]:
     many = plan.meeting is not None
     if plan.monitors_enabled:
-        yield Fault(
+        yield PlantedFault(
             "a rank monitor dies",
             f"the launcher, {_AT_ONCE}",
             "the rank trains on, another monitor takes over; after "
             f"{rank_life.MONITOR_DEATHS} deaths in {rank_life.MONITOR_DEATHS_PERIOD_S:g} s it is "
             "left unwatched, with an error",
         )
-    yield Fault(
+    yield PlantedFault(
         "the launcher is killed",
         "the kernel and the monitors, within 0.1 s",
         "every process that it started ends with it; only the scheduler can start it again"
         + ("; the others see a lost node" if many else ""),
     )
     if plan.care is None:
-        yield Fault(
+        yield PlantedFault(
             "this host is not healthy",
             "not noticed: --ft-host-checks is false",
             "ranks are started here anyway, and fail or hang",
         )
     else:
-        yield Fault(
+        yield PlantedFault(
             "this host is not healthy before a start",
             f"its health process, at once or after {plan.care.limit_s:g} s at most",
             "this node has no ranks and leaves"
@@ -181,7 +185,7 @@ def _of_holdfast(plan: LaunchPlan) -> Iterator[Fault]:
             ),
             (Ending.UNHEALTHY if many else Ending.NO_NODE_LEFT).code(),
         )
-        yield Fault(
+        yield PlantedFault(
             "a GPU breaks under its rank",
             f"the health process, within {plan.care.interval_s:g} s (where there is a driver)",
             f"the rank is ended, its GPU is named as the cause; {_restart(plan)}, or, "
@@ -189,7 +193,7 @@ def _of_holdfast(plan: LaunchPlan) -> Iterator[Fault]:
         )
 
 
-def _of_nodes(plan: LaunchPlan) -> Iterator[Fault]:
+def _of_nodes(plan: LaunchPlan) -> Iterator[PlantedFault]:
     assert plan.meeting is not None
     pace = plan.meeting.pace
     if plan.min_nodes < plan.max_nodes:
@@ -197,37 +201,37 @@ def _of_nodes(plan: LaunchPlan) -> Iterator[Fault]:
     else:
         goes_on = f"a spare takes its place; without one the job waits {pace.join_timeout_s:g} s"
     if plan.max_restarts:
-        yield Fault(
+        yield PlantedFault(
             "a node is lost (power, network)",
             f"the leader, after {pace.silence_s:g} s of silence (--rdzv-conf keep_alive_timeout=)",
             f"while restarts are left, the ranks of all other nodes are stopped; {goes_on}",
         )
-        yield Fault(
+        yield PlantedFault(
             "a node is cut off, or its launcher is stopped",
             f"itself or its monitors, after {pace.fence_s:g} s",
             "while restarts are left, it ends its ranks before the others go on without it, and "
             "joins again when it can",
         )
     else:
-        yield Fault(
+        yield PlantedFault(
             "a node is lost, or cut off",
             f"the leader, after {pace.silence_s:g} s of silence (--rdzv-conf keep_alive_timeout=)",
             "a warning; as no restart is left, the node is awaited until ranks of others fail of "
             "their own timeouts",
         )
-    yield Fault(
+    yield PlantedFault(
         "the job is suspended, on all nodes or one after the other",
         "each launcher, when it wakes",
         "it asks before it ends anything, and the job goes on, or restarts",
     )
-    yield Fault(
+    yield PlantedFault(
         "the launcher that hosts the store is lost",
         f"all others, {_AT_ONCE}, or, if its host is gone, {pace.fence_s + pace.return_s:g} s "
         "after its last message",
         "they leave; the job has to be started again",
         Ending.LEADER_LOST.code(),
     )
-    yield Fault(
+    yield PlantedFault(
         "too few nodes come",
         f"all launchers, after {pace.join_timeout_s:g} s (--rdzv-conf join_timeout=)",
         "they leave; nothing was started",
@@ -235,25 +239,25 @@ def _of_nodes(plan: LaunchPlan) -> Iterator[Fault]:
     )
 
 
-def _asked(plan: LaunchPlan) -> Iterator[Fault]:
+def _asked(plan: LaunchPlan) -> Iterator[PlantedFault]:
     others = (
         "; a spare takes its place, or the job ends if too few nodes are left"
         if plan.meeting is not None
         else ""
     )
-    yield Fault(
+    yield PlantedFault(
         "a rank asks for ExcludeThisNode",
         "its launcher",
         f"when the cycle is over, this node leaves{others}",
         Ending.EXCLUDED.code(),
     )
-    yield Fault(
+    yield PlantedFault(
         "a rank asks for ShutdownWorkload",
         "its launcher",
         "the job ends for all",
         Ending.SHUT_DOWN.code(),
     )
-    yield Fault(
+    yield PlantedFault(
         "the scheduler sends SIGTERM",
         f"the launcher, {_AT_ONCE}",
         f"the ranks get the signal, SIGKILL after {plan.term_timeout_s:g} s (--term-timeout), or "
@@ -262,9 +266,9 @@ def _asked(plan: LaunchPlan) -> Iterator[Fault]:
     )
 
 
-def _ends(plan: LaunchPlan) -> Iterator[Fault]:
+def _ends(plan: LaunchPlan) -> Iterator[PlantedFault]:
     window = f" within {plan.restart_window_s:g} s" if plan.restart_window_s else ""
-    yield Fault(
+    yield PlantedFault(
         f"one failure more than {count(plan.max_restarts, 'restart')}{window} (--max-restarts)",
         "the launcher" if plan.meeting is None else "the leader",
         "the job ends; the summary names the first cause",
@@ -272,14 +276,14 @@ def _ends(plan: LaunchPlan) -> Iterator[Fault]:
     )
     cycles = plan.ft.max_no_progress_cycles
     if plan.ft.is_progress_tracking_enabled and plan.ft.checkpoint_iteration_file:
-        yield Fault(
+        yield PlantedFault(
             f"{count(cycles, 'failed cycle')} in a row without progress",
             f"the number in {plan.ft.checkpoint_iteration_file}",
             "the job ends: another attempt would not help",
             Ending.NO_PROGRESS.code(plan.no_restart_exit_code),
         )
     if plan.max_same_failures:
-        yield Fault(
+        yield PlantedFault(
             f"the same exception at the same line in {count(plan.max_same_failures, 'cycle')} in a "
             "row, without known progress",
             "the last lines of the first rank that failed",
@@ -287,7 +291,7 @@ def _ends(plan: LaunchPlan) -> Iterator[Fault]:
             Ending.SAME_FAILURE.code(plan.no_restart_exit_code),
         )
     if plan.no_restart_exit_code != 1:
-        yield Fault(
+        yield PlantedFault(
             f"a rank exits with {plan.no_restart_exit_code}",
             f"its launcher, {_AT_ONCE}",
             "the job ends without a restart (--ft-no-restart-exit-code), whatever else ranks ask "
@@ -297,7 +301,7 @@ def _ends(plan: LaunchPlan) -> Iterator[Fault]:
 
 
 def _restart(plan: LaunchPlan) -> str:
-    """In short; :func:`what_a_restart_is` has the rest."""
+    """In short; :func:`describe_restart` has the rest."""
     last = "no restart (--max-restarts 0)" if plan.max_restarts == 0 else "a restart"
     if plan.restart_policy != ANY_FAILED and plan.meeting is None:
         return f"the other ranks go on; when none of them is left, {last}"
@@ -311,7 +315,7 @@ def _restart(plan: LaunchPlan) -> str:
     return last
 
 
-def what_a_restart_is(plan: LaunchPlan) -> str:
+def describe_restart(plan: LaunchPlan) -> str:
     """How ranks are stopped and started again, and how long that may take."""
     text = (
         f"All ranks get SIGTERM, SIGKILL {plan.workers_stop_timeout_s:g} s later "

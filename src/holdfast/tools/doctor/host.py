@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.base import clock
+from holdfast.base import clock, memory
 from holdfast.base.bounded import call_within
 from holdfast.base.processes import proc, system_calls
-from holdfast.net.address import gloo_interface, is_our_address, publish
+from holdfast.net.address import gloo_interface, is_own_address, publish
 from holdfast.net.tcp import bound_socket
 from holdfast.options.meeting_plan import MeetingPlan
 from holdfast.tools.doctor.advice import SHARED_MEMORY, HostFacts, NetworkFacts
@@ -30,7 +30,7 @@ _Resolved = tuple[tuple[str, ...], str]
 def facts(nproc: int, environ: Mapping[str, str]) -> HostFacts:
     """About this host."""
     folder = environ.get("TMPDIR") or tempfile.gettempdir()
-    group = _own_group()
+    group = next(iter(memory.groups()), "")
     return HostFacts(
         nproc=nproc,
         descriptors=_limit(resource.RLIMIT_NOFILE),
@@ -42,21 +42,21 @@ def facts(nproc: int, environ: Mapping[str, str]) -> HostFacts:
         calls=system_calls.survey(),
         kills_groups=_text(f"{group}/memory.oom.group") == "1",
         memory_limit=_number(f"{group}/memory.max"),
-        no_processes=proc.what_is_missing(),
+        no_processes=proc.why_unusable(),
     )
 
 
 def network_facts(meeting: MeetingPlan) -> NetworkFacts:
-    """About the place where launchers meet; tries to listen there, where that is our part."""
-    host, port = meeting.host, meeting.port
+    """About the place where launchers meet; tries to listen there, where this host will."""
+    host, port = meeting.store.host, meeting.store.port
     silence: _Resolved = ((), f"no answer within {BOUND_S:g} s")
     addresses, why_not = within(BOUND_S, lambda: _resolve(host), silence)
-    hosts = meeting.hosts_store
+    hosts = meeting.store.hosts_store
     if hosts is None:
-        hosts = within(BOUND_S, lambda: is_our_address(host), default=False)
+        hosts = within(BOUND_S, lambda: is_own_address(host), default=False)
     refusal = _refusal(port) if hosts else None
     published = within(BOUND_S, lambda: publish(host), None)
-    address = meeting.local_addr or (published.address if published else host)
+    address = meeting.store.local_addr or (published.address if published else host)
     return NetworkFacts(
         host=host,
         port=port,
@@ -67,7 +67,7 @@ def network_facts(meeting: MeetingPlan) -> NetworkFacts:
         is_reached=None if hosts or not addresses else _is_reached(addresses[0], port),
         reverse_s=within(BOUND_S, lambda: _reverse(addresses[0]), None) if addresses else 0.0,
         published=published,
-        local_addr=meeting.local_addr,
+        local_addr=meeting.store.local_addr,
         gloo_interface=within(BOUND_S, lambda: gloo_interface(address), None),
     )
 
@@ -96,7 +96,7 @@ def _reverse(address: str) -> float:
 
 
 def _refusal(port: int) -> str | None:
-    """Why we cannot listen on a port. As torch's store will, on all addresses."""
+    """Why nothing can listen on a port, on all addresses as torch's store does; None: it can."""
     try:
         with bound_socket(port) as listener:
             listener.listen(1)
@@ -130,14 +130,6 @@ def _free(path: str) -> int:
 def _writable(folder: str) -> int:
     with tempfile.TemporaryFile(dir=folder):
         return _free(folder)
-
-
-def _own_group() -> str:
-    """Our control group's folder (version 2); a folder without such files elsewhere."""
-    for line in (_text("/proc/self/cgroup") or "").splitlines():
-        if line.startswith("0::"):
-            return f"/sys/fs/cgroup{line.removeprefix('0::')}"
-    return "/sys/fs/cgroup"
 
 
 def _text(path: str) -> str | None:

@@ -1,6 +1,6 @@
-"""Our limits beside torch's own timeouts: who notices a hang first, and what is left of it. Pure.
+"""Timeouts of holdfast beside torch's own: the shorter one notices a hang. Pure.
 
-A hang that our monitor finds first leaves stacks of all threads, and takes seconds. One that torch
+A hang that a monitor finds first leaves stacks of all threads, and takes seconds. One that torch
 finds first ends the rank with an exception (gloo) or an abort (NCCL's watchdog), without them.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from holdfast.fault_tolerance.config import FaultToleranceConfig
-from holdfast.health.pure.health import Finding, Verdict
+from holdfast.health.pure.health import Finding, Fitness
 
 PROBE = "limits"
 NCCL_S = 600.0
@@ -27,21 +27,15 @@ _DUMP = "TORCH_NCCL_DUMP_ON_TIMEOUT"
 def judge(
     config: FaultToleranceConfig, environ: Mapping[str, str], *, monitored: bool
 ) -> list[Finding]:
-    """What is worth knowing about the limits of a job.
-
-    Args:
-        config: Of the job.
-        environ: Of its launcher, which ranks inherit.
-        monitored: Ranks have monitors.
-    """
+    """Findings about the timeouts of a job."""
     if not monitored:
         text = "NVRX_DISABLE_RANK_MONITORS is set: hangs are not noticed by holdfast at all"
-        return [Finding(PROBE, "monitors", Verdict.SUSPECT, text)]
-    return [*_ours(config), *_beside_torchs(config), *_torchs(environ)]
+        return [Finding(PROBE, "monitors", Fitness.SUSPECT, text)]
+    return [*_own(config), *_beside_torchs(config), *_torchs(environ)]
 
 
 def in_force(config: FaultToleranceConfig) -> dict[str, float]:
-    """The limits that a hang can run into, by what they are about; seconds."""
+    """The timeouts that a hang can exceed, by name; seconds."""
     sign = "heartbeat or section" if config.is_initial_ended_by_section else "heartbeat"
     limits = {
         f"no {sign} since the start": config.initial_rank_heartbeat_timeout,
@@ -52,20 +46,20 @@ def in_force(config: FaultToleranceConfig) -> dict[str, float]:
     return {name: limit for name, limit in limits.items() if limit is not None}
 
 
-def _ours(config: FaultToleranceConfig) -> Iterator[Finding]:
+def _own(config: FaultToleranceConfig) -> Iterator[Finding]:
     unlimited = sorted(name for name, s in config.rank_section_timeouts.items() if s is None)
     if unlimited:
         text = (
             f"a hang in section {', '.join(unlimited)} is not noticed: it has no timeout, and "
             "none was learned"
         )
-        yield Finding(PROBE, "sections", Verdict.SUSPECT, text)
+        yield Finding(PROBE, "sections", Fitness.SUSPECT, text)
     if config.rank_section_timeouts and config.rank_out_of_section_timeout is None:
         text = (
             "a hang outside of all sections is not noticed: give --ft-rank-out-of-section-timeout, "
             "or send heartbeats as well"
         )
-        yield Finding(PROBE, "out of sections", Verdict.SUSPECT, text)
+        yield Finding(PROBE, "out of sections", Fitness.SUSPECT, text)
     initial_s = config.initial_rank_heartbeat_timeout
     asks_for_heartbeats = initial_s is not None and not config.is_initial_ended_by_section
     if config.rank_section_timeouts and asks_for_heartbeats:
@@ -74,7 +68,7 @@ def _ours(config: FaultToleranceConfig) -> Iterator[Finding]:
             "its init: you gave --ft-initial-rank-heartbeat-timeout. Leave it out, or give "
             "--ft-section-ends-initial-timeout true"
         )
-        yield Finding(PROBE, "first heartbeat", Verdict.SUSPECT, text)
+        yield Finding(PROBE, "first heartbeat", Fitness.SUSPECT, text)
     outside_s = config.rank_out_of_section_timeout
     if outside_s is not None and not config.rank_section_timeouts:
         text = (
@@ -82,16 +76,16 @@ def _ours(config: FaultToleranceConfig) -> Iterator[Finding]:
             "whatever it does: give --ft-rank-section-timeouts, or leave "
             "--ft-rank-out-of-section-timeout out"
         )
-        yield Finding(PROBE, "out of sections", Verdict.SUSPECT, text)
+        yield Finding(PROBE, "out of sections", Fitness.SUSPECT, text)
     if config.exit_timeout is None:
         text = (
             "a rank that hangs at its exit, after shutdown_workload_monitoring(), is not noticed: "
             "--ft-exit-timeout is null"
         )
-        yield Finding(PROBE, "exit", Verdict.SUSPECT, text)
+        yield Finding(PROBE, "exit", Fitness.SUSPECT, text)
     if not in_force(config):
         text = "no timeout is set: hangs are noticed only by torch, or once timeouts are learned"
-        yield Finding(PROBE, "limits", Verdict.SUSPECT, text)
+        yield Finding(PROBE, "limits", Fitness.SUSPECT, text)
 
 
 def _beside_torchs(config: FaultToleranceConfig) -> Iterator[Finding]:
@@ -99,7 +93,7 @@ def _beside_torchs(config: FaultToleranceConfig) -> Iterator[Finding]:
     for name, limit_s in in_force(config).items():
         if name not in long:
             text = f"{limit_s:g} s: sooner than torch gives up on a collective (NCCL: {NCCL_S:g} s)"
-            yield Finding(PROBE, name, Verdict.HEALTHY, text)
+            yield Finding(PROBE, name, Fitness.HEALTHY, text)
     if long:
         each = ", ".join(f"{name} ({limit_s:g} s)" for name, limit_s in long.items())
         text = (
@@ -108,7 +102,7 @@ def _beside_torchs(config: FaultToleranceConfig) -> Iterator[Finding]:
             f"stacks: after {NCCL_S:g} s over NCCL, {OTHERS_S:g} s over gloo, unless "
             f"init_process_group(timeout=...) says otherwise. Longer than that: {each}"
         )
-        yield Finding(PROBE, "beside torch's", Verdict.SUSPECT, text)
+        yield Finding(PROBE, "beside torch's", Fitness.SUSPECT, text)
 
 
 def _torchs(environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -116,25 +110,25 @@ def _torchs(environ: Mapping[str, str]) -> Iterator[Finding]:
     heartbeat_s = _number(text, NCCL_HEARTBEAT_S)
     if heartbeat_s is None:
         yield Finding(
-            PROBE, _NCCL_HEARTBEAT, Verdict.SUSPECT, f"{text!r} is not a number of seconds"
+            PROBE, _NCCL_HEARTBEAT, Fitness.SUSPECT, f"{text!r} is not a number of seconds"
         )
     elif text is not None:
         said = f"{heartbeat_s:g} s: a rank whose NCCL watchdog is stuck aborts after that"
-        yield Finding(PROBE, _NCCL_HEARTBEAT, Verdict.HEALTHY, said)
+        yield Finding(PROBE, _NCCL_HEARTBEAT, Fitness.HEALTHY, said)
     if environ.get(_ASYNC) == "0":
         said = (
             "0: NCCL collectives that time out do not end their rank; only the timeouts of "
             "holdfast do"
         )
-        yield Finding(PROBE, _ASYNC, Verdict.SUSPECT, said)
+        yield Finding(PROBE, _ASYNC, Fitness.SUSPECT, said)
     sizes = {name: environ[name] for name in _BUFFERS if name in environ}
     off = [name for name, size in sizes.items() if _number(size, 0.0) == 0]
     if off:
         said = f"{off[0]}=0: torch's flight recorder is off; it says which collective a rank was in"
-        yield Finding(PROBE, "flight recorder", Verdict.SUSPECT, said)
+        yield Finding(PROBE, "flight recorder", Fitness.SUSPECT, said)
     if environ.get(_DUMP, "1").lower() in ("0", "false", "no", "off"):
         said = f"{_DUMP}={environ[_DUMP]}: the flight recorder is not written when torch gives up"
-        yield Finding(PROBE, _DUMP, Verdict.SUSPECT, said)
+        yield Finding(PROBE, _DUMP, Fitness.SUSPECT, said)
 
 
 def _number(text: str | None, default: float) -> float | None:

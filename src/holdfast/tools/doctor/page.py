@@ -8,21 +8,23 @@ from itertools import groupby
 from typing import Any
 
 from holdfast.base.pure.wording import count
-from holdfast.health.pure.health import Finding, Verdict
-from holdfast.tools.doctor.faults import Fault
+from holdfast.health.pure.health import Finding, Fitness
+from holdfast.tools.doctor.faults import PlantedFault
 
 WIDTH = 80
 _MARKS = {
-    Verdict.HEALTHY: "ok",
-    Verdict.SUSPECT: "WARN",
-    Verdict.UNHEALTHY: "ERROR",
-    Verdict.UNKNOWN: "?",
+    Fitness.HEALTHY: "ok",
+    Fitness.SUSPECT: "WARN",
+    Fitness.UNHEALTHY: "ERROR",
+    Fitness.UNKNOWN: "?",
 }
 _MARK_WIDTH = 8
 
 
-def as_text(title: str, findings: Sequence[Finding], faults: Sequence[Fault], restart: str) -> str:
-    """For people, 80 columns wide; ``restart``: what one is."""
+def as_text(
+    title: str, findings: Sequence[Finding], faults: Sequence[PlantedFault], restart: str
+) -> str:
+    """For people, 80 columns wide; ``restart``: its description."""
     lines = [title]
     for probe, group in groupby(findings, key=lambda finding: finding.probe):
         lines += ["", probe]
@@ -43,7 +45,7 @@ def as_text(title: str, findings: Sequence[Finding], faults: Sequence[Fault], re
     return "\n".join([*lines, "", summary(findings), ""])
 
 
-def as_json(findings: Sequence[Finding], faults: Sequence[Fault]) -> dict[str, Any]:
+def as_json(findings: Sequence[Finding], faults: Sequence[PlantedFault]) -> dict[str, Any]:
     """For programs. ``ok``: there is no error; keys are added in later versions, never changed."""
     return {
         "ok": is_ok(findings),
@@ -70,14 +72,14 @@ def as_json(findings: Sequence[Finding], faults: Sequence[Fault]) -> dict[str, A
 
 def is_ok(findings: Sequence[Finding]) -> bool:
     """Nothing was found that keeps the job from running."""
-    return not any(finding.verdict is Verdict.UNHEALTHY for finding in findings)
+    return not any(finding.verdict is Fitness.UNHEALTHY for finding in findings)
 
 
 def summary(findings: Sequence[Finding]) -> str:
     """``1 error, 3 warnings``."""
     errors, warnings = (
         sum(finding.verdict is verdict for finding in findings)
-        for verdict in (Verdict.UNHEALTHY, Verdict.SUSPECT)
+        for verdict in (Fitness.UNHEALTHY, Fitness.SUSPECT)
     )
     return f"{count(errors, 'error')}, {count(warnings, 'warning')}"
 

@@ -1,4 +1,4 @@
-"""What warm standby will do for a job, found out by parking one interpreter as its launcher would.
+"""Whether a job can use warm standby, by parking one interpreter as its launcher would.
 
 The script is read and its libraries are imported; it does not run.
 """
@@ -13,23 +13,22 @@ from collections.abc import Iterator, Mapping
 
 from holdfast.base import clock
 from holdfast.base.processes import child
-from holdfast.health.pure.health import Finding, Verdict
+from holdfast.health.pure.health import Finding, Fitness
 from holdfast.net.loop import Loop
-from holdfast.node.processes.ranks import rank_env
-from holdfast.node.processes.worker_env import unplaced
+from holdfast.node.processes.worker_env import rank_env, unplaced
 from holdfast.options.plan import LaunchPlan, WarmStandby
-from holdfast.standby.pure.standby import PREPARE_LIMIT_S
-from holdfast.standby.standbys import ALL_PARKED, LOGGER, Standbys
+from holdfast.standby.pure.parked_interpreters import PREPARE_LIMIT_S
+from holdfast.standby.standbys import LOGGER, Standbys
 
 BOUND_S = 60.0
 """A launcher waits longer; a person who asks the doctor does not."""
 
 
 def findings(plan: LaunchPlan, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether ranks will restart from parked interpreters, and what is left out."""
+    """Whether ranks will restart from parked interpreters, and which modules are left out."""
     if plan.warm is None:
         why = plan.why_cold or "there are no restarts, or it was switched off"
-        yield _finding(Verdict.HEALTHY, f"off: {why}")
+        yield _finding(Fitness.HEALTHY, f"off: {why}")
         return
     lines = _Lines()
     LOGGER.addHandler(lines)
@@ -39,18 +38,17 @@ def findings(plan: LaunchPlan, environ: Mapping[str, str]) -> Iterator[Finding]:
     try:
         verdict, text = _try(plan, plan.warm, environ)
     except OSError as error:
-        verdict, text = Verdict.UNKNOWN, f"a trial failed: {error}"
+        verdict, text = Fitness.UNKNOWN, f"a trial failed: {error}"
     finally:
         LOGGER.removeHandler(lines)
         LOGGER.propagate = propagates
         LOGGER.setLevel(level)
     yield _finding(verdict, text)
     for line in lines.texts:
-        if line not in text:
-            yield _finding(Verdict.SUSPECT, line)
+        yield _finding(Fitness.SUSPECT, line)
 
 
-def _try(plan: LaunchPlan, warm: WarmStandby, environ: Mapping[str, str]) -> tuple[Verdict, str]:
+def _try(plan: LaunchPlan, warm: WarmStandby, environ: Mapping[str, str]) -> tuple[Fitness, str]:
     def like(local_rank: int) -> tuple[list[str], dict[str, str], None]:
         place = unplaced(local_rank, plan.nproc_per_node)
         return plan.command_for(local_rank), rank_env(plan, place, environ, "", None), None
@@ -59,7 +57,7 @@ def _try(plan: LaunchPlan, warm: WarmStandby, environ: Mapping[str, str]) -> tup
     with tempfile.TemporaryDirectory() as folder, Loop() as loop:
         job = f"{os.getpid()}-doctor"
         tie, hook = child.death_tie(), plan.start_hook
-        standbys = Standbys(warm, 1, loop, tie, job, folder, like, start_hook=hook)
+        standbys = _Trial(warm, 1, loop, tie, job, folder, like, start_hook=hook)
 
         def reap(_signum: int) -> None:
             for reaped in child.reap(standbys.pids()):
@@ -77,15 +75,15 @@ def _try(plan: LaunchPlan, warm: WarmStandby, environ: Mapping[str, str]) -> tup
             os.waitpid(pid, 0)
     decided = standbys.machine
     if decided.given_up:
-        return Verdict.SUSPECT, f"off: {decided.given_up}"
+        return Fitness.SUSPECT, f"off: {decided.given_up}"
     if not decided.is_settled:
         text = (
             f"a parked process was not ready after {BOUND_S:g} s; a launcher waits for "
             f"{PREPARE_LIMIT_S:g} s, and starts ranks plainly until then"
         )
-        return Verdict.UNKNOWN, text
+        return Fitness.UNKNOWN, text
     if not decided.memory_kib:
-        return Verdict.SUSPECT, "off for now"
+        return Fitness.SUSPECT, "off for now"
     text = (
         f"on: a trial with this script was ready after {took_s:.1f} s and takes "
         f"{decided.memory_kib >> 10} MiB; all of this node may take {warm.memory_mib_max} MiB"
@@ -93,15 +91,22 @@ def _try(plan: LaunchPlan, warm: WarmStandby, environ: Mapping[str, str]) -> tup
     if assumed := decided.assumed(0):
         names = ", ".join(sorted(assumed))
         text += f". Its libraries read {names}: a rank for which that changes is started plainly"
-    return Verdict.HEALTHY, text
+    return Fitness.HEALTHY, text
 
 
-def _finding(verdict: Verdict, text: str) -> Finding:
+def _finding(verdict: Fitness, text: str) -> Finding:
     return Finding("configuration", "warm standby", verdict, text)
 
 
+class _Trial(Standbys):
+    """Parked interpreters whose success is the finding, and no line of the log."""
+
+    def log_all_parked(self, ranks: int, memory_kib: int) -> None:
+        """Log nothing."""
+
+
 class _Lines(logging.Handler):
-    """What a launcher would log, but for that all is well."""
+    """Lines that a launcher would log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,5 +114,4 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a line."""
-        if record.msg != ALL_PARKED:
-            self.texts.append(record.getMessage())
+        self.texts.append(record.getMessage())

@@ -1,7 +1,6 @@
-"""Run one command of a user, whatever it does: bounded in time, output and what it leaves behind.
+"""Run one command of a user, bounded in time and output, and kill its process group after it.
 
-The last of its output is kept, not all. Its end counts, not that of its output, which processes
-that it leaves behind may keep open; those of its process group are killed.
+Its own end counts, not that of its output, which processes that it started may keep open.
 """
 
 from __future__ import annotations
@@ -26,10 +25,6 @@ _LAST_CHUNKS = 16
 class Command:
     """One that runs.
 
-    Args:
-        words: The program and its arguments.
-        env: Its environment, whole.
-
     Raises:
         OSError: It cannot be started.
     """
@@ -49,7 +44,7 @@ class Command:
             os.setpriority(os.PRIO_PROCESS, self._process.pid, NICE)
 
     def kill(self) -> None:
-        """End it, and what it has started in its process group."""
+        """End it and its process group."""
         with self._reaping:
             if self._process.returncode is None:
                 child.send_signal(self._process.pid, signal.SIGKILL, group=True)

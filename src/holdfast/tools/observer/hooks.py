@@ -21,7 +21,7 @@ _EVENTS_MAX = 10_000
 _INCIDENTS_MAX = 100
 _FAULTS_TOLD = 3
 _OUTPUT_CHARS = 200
-Tell = Callable[[str], None]
+OnWarning = Callable[[str], None]
 
 
 class HookError(Exception):
@@ -31,10 +31,12 @@ class HookError(Exception):
 class _Worker:
     """A thread with a bounded queue in front of it."""
 
-    def __init__(self, name: str, most: int, handle: Callable[[Any], None], tell: Tell) -> None:
+    def __init__(
+        self, name: str, most: int, handle: Callable[[Any], None], on_warning: OnWarning
+    ) -> None:
         self._name = name
         self._handle = handle
-        self._tell = tell
+        self._on_warning = on_warning
         self._faults = self._dropped = 0
         self._queue: queue.Queue[Any] = queue.Queue(most)
         self._thread = threading.Thread(target=self._run, name=f"holdfast-{name}", daemon=True)
@@ -46,7 +48,7 @@ class _Worker:
             self._queue.put_nowait(thing)
         except queue.Full:
             if not self._dropped:
-                self._tell(f"{self._name} does not keep up: what it does not take is dropped")
+                self._on_warning(f"{self._name} does not keep up: what it does not take is dropped")
             self._dropped += 1
 
     def finish(self, timeout_s: float) -> None:
@@ -61,11 +63,11 @@ class _Worker:
         while (thing := self._queue.get()) is not None:
             try:
                 self._handle(thing)
-            except Exception as error:  # noqa: BLE001 - it is not ours
+            except Exception as error:  # noqa: BLE001 - foreign code
                 self._faults += 1
                 if self._faults <= _FAULTS_TOLD:
                     kind = "" if isinstance(error, HookError) else f"{type(error).__name__}: "
-                    self._tell(f"{self._name} failed: {kind}{error}")
+                    self._on_warning(f"{self._name} failed: {kind}{error}")
 
 
 class Hooks:
@@ -75,7 +77,7 @@ class Hooks:
         command: Started with the path of each incident as its last word; empty: none.
         observers: Names of entry points of the group ``holdfast.observers``.
         environ: Added to the environment of the command.
-        tell: Takes what a person should know, in any thread.
+        on_warning: Called with lines for the log, in any thread.
         on_ran: Called when the command has run with a path, in any thread.
     """
 
@@ -84,7 +86,7 @@ class Hooks:
         command: Sequence[str],
         observers: Sequence[str],
         environ: Mapping[str, str],
-        tell: Tell,
+        on_warning: OnWarning,
         on_ran: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._command = list(command)
@@ -97,17 +99,19 @@ class Hooks:
         self._incidents: _Worker | None = None
         if command:
             name = f"--ft-on-incident {command[0]}"
-            self._incidents = _Worker(name, _INCIDENTS_MAX, self._start, tell)
+            self._incidents = _Worker(name, _INCIDENTS_MAX, self._start, on_warning)
         found = {each.name: each for each in entry_points(group=GROUP)} if observers else {}
         for name in observers:
             try:
                 call = found[name].load()
             except KeyError:
-                tell(f"no installed package has an observer {name!r} (entry points of {GROUP})")
+                on_warning(
+                    f"no installed package has an observer {name!r} (entry points of {GROUP})"
+                )
             except Exception as error:  # noqa: BLE001 - importing it runs anything
-                tell(f"observer {name!r} cannot be imported: {type(error).__name__}: {error}")
+                on_warning(f"observer {name!r} cannot be imported: {type(error).__name__}: {error}")
             else:
-                self._workers.append(_Worker(f"observer {name!r}", _EVENTS_MAX, call, tell))
+                self._workers.append(_Worker(f"observer {name!r}", _EVENTS_MAX, call, on_warning))
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Something has happened."""
@@ -130,11 +134,7 @@ class Hooks:
                 self._running.kill()
 
     def _start(self, path: str) -> None:
-        """Run the command to its end.
-
-        Raises:
-            HookError: It could not be started, failed, or took too long and was killed.
-        """
+        """Run the command to its end."""
         with self._ending:
             if self._is_over:
                 return

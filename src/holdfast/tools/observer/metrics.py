@@ -13,8 +13,7 @@ from holdfast.base import clock
 from holdfast.events.pure.schema import CycleJoined, Event, InPlaceRestart, PagesRead
 from holdfast.events.run.accounts import ACCOUNTS
 from holdfast.events.run.ledger import LiveLedger
-from holdfast.events.run.outages import FAULTS, STATES, Fault, Outages, Recovered
-from holdfast.events.run.section_totals import SectionTotals
+from holdfast.events.run.outages import FAULTS, STATES, FirstFault, Outages, RecoveryTime
 from holdfast.evidence.pure.evidence import KINDS as VERDICTS
 from holdfast.evidence.pure.evidence import STALL
 from holdfast.page.page import PageError, map_page
@@ -24,6 +23,54 @@ _LATE = (0.001, 0.01, 0.1, 0.5, 1, 5)
 _STALLED = (1, 10, 30, 60, 300, 600, 1800, 3600)
 _RECOVERY = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 300, 900)
 _INF = float("inf")
+
+
+Totals = dict[tuple[int, str], tuple[float, int]]
+"""By rank and section: seconds, and how often it has ended."""
+
+
+class SectionTotals:
+    """Time and number of each section of a node's ranks, over all cycles: never less than before.
+
+    A page counts from the start of its rank and goes with its cycle; the last event of a cycle
+    comes a second after the next one has begun. So the most that was seen of each is kept.
+    """
+
+    def __init__(self) -> None:
+        self._past: Totals = {}
+        self._cycles: dict[int, Totals] = {}
+        self._over: set[int] = set()
+
+    def see(self, cycle: int, rank: int, name: str, total_s: float, times: int) -> None:
+        """Totals of one section of a page."""
+        if cycle not in self._over:
+            of_cycle = self._cycles.setdefault(cycle, {})
+            seen_s, seen = of_cycle.get((rank, name), (0.0, 0))
+            of_cycle[rank, name] = max(seen_s, total_s), max(seen, times)
+
+    def take(self, look: PagesRead, cycle: int) -> None:
+        """Take a look at all pages."""
+        for shown in look.ranks.values():
+            for name, ended in shown.sections.items():
+                self.see(cycle, shown.rank, name, ended.total_s, ended.times)
+        if look.final:
+            self._over.add(cycle)
+            self._past = _sum(self._past, self._cycles.pop(cycle, {}))
+
+    def all(self) -> Iterator[tuple[int, str, float, int]]:
+        """Rank, section, seconds, times."""
+        found = self._past
+        for of_cycle in self._cycles.values():
+            found = _sum(found, of_cycle)
+        return ((*key, *value) for key, value in found.items())
+
+
+def _sum(one: Totals, other: Totals) -> Totals:
+    both = dict(one)
+    for key, (total_s, times) in other.items():
+        before_s, before = both.get(key, (0.0, 0))
+        both[key] = before_s + total_s, before + times
+    return both
 
 
 class Metrics:
@@ -39,7 +86,7 @@ class Metrics:
     def __init__(
         self, outages: Outages, runtime_dir: str, labels: dict[str, str], version: str
     ) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call] # series that nobody draws
+        disable_created_metrics()  # type: ignore[no-untyped-call] # unused series
         self.registry = CollectorRegistry()
         self.outages = outages
         self._runtime_dir = runtime_dir
@@ -86,8 +133,8 @@ class Metrics:
                 counter.labels(*self._values, kind)
         self.registry.register(self)
 
-    def take(self, event: Event, meanings: list[Fault | Recovered]) -> None:
-        """Count an event, and what it means."""
+    def take(self, event: Event, meanings: list[FirstFault | RecoveryTime]) -> None:
+        """Count an event, and its faults and recoveries."""
         self._events.labels(*self._values, event.kind).inc()
         with self._ledger_lock:
             self._ledger.take(event)
@@ -98,7 +145,7 @@ class Metrics:
         elif isinstance(event.body, InPlaceRestart):
             self._in_place.labels(*self._values).inc()
         for meaning in meanings:
-            if isinstance(meaning, Recovered):
+            if isinstance(meaning, RecoveryTime):
                 self._recovery.labels(*self._values).observe(meaning.after_s)
                 continue
             self._faults.labels(*self._values, meaning.kind).inc()
@@ -112,7 +159,7 @@ class Metrics:
 
     # ------------------------------------------------------------ when Prometheus asks
     def collect(self) -> Iterator[Any]:
-        """What is true now (prometheus_client calls this)."""
+        """The gauges (prometheus_client calls this)."""
         outages = self.outages
         yield InfoMetricFamily("holdfast_build", "Version.", {"version": self._version})
         yield self._gauge("cycle", "The latest cycle; -1: none yet.", outages.cycle)
@@ -155,7 +202,7 @@ class Metrics:
     def _of_pages(
         self, ranks: list[tuple[int, int]], cycle: int, shown: dict[str, RankProgress]
     ) -> Iterator[Any]:
-        """Also puts into ``shown`` what each page shows, by local rank, as events have it."""
+        """Also puts the progress of each page into ``shown``, by local rank, as events have it."""
         watched = self._family("rank_monitored", "1: timeouts of the rank run.", "rank")
         beats = self._family("heartbeat_age_seconds", "Since the last heartbeat.", "rank")
         limits = self._family("heartbeat_timeout_seconds", "Of heartbeats.", "rank")

@@ -1,4 +1,4 @@
-"""The pages of a node's job over HTTP: metrics, health. Whoever calls, and however slowly."""
+"""Metrics and health of a node's job over HTTP, also for slow and silent clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONNECTIONS = 128
 """At a time."""
 
 
-class Server(http.server.ThreadingHTTPServer):
+class MetricsServer(http.server.ThreadingHTTPServer):
     """Serves ``/metrics``, ``/healthz`` and ``/readyz``.
 
     Args:
@@ -49,7 +49,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.server_port = int(self.socket.getsockname()[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """In a thread; the oldest connection makes room: who is silent keeps no others."""
+        """In a thread; the oldest of too many connections is closed: silent clients block none."""
         with self._opening:
             oldest = next(iter(self._open)) if len(self._open) >= CONNECTIONS else None
             self._open[request] = None
@@ -66,11 +66,11 @@ class Server(http.server.ThreadingHTTPServer):
         super().close_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Who hangs up in the middle of an answer is no news."""
+        """Logs nothing: clients may close the connection in the middle of an answer."""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    server: Server
+    server: MetricsServer
     protocol_version = "HTTP/1.1"
     timeout = 10.0
 
@@ -81,7 +81,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 encode, kind = choose_encoder(self.headers.get("Accept", ""))
                 try:
                     body = encode(self.server.metrics.registry)
-                except Exception as error:  # noqa: BLE001 - a silent end would tell nobody
+                except Exception as error:  # noqa: BLE001 - the client gets the reason
                     self._answer(500, f"{type(error).__name__}: {error}\n".encode())
                 else:
                     self._answer(200, body, kind)

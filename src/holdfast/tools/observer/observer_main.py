@@ -3,9 +3,9 @@
     launcher ──► files of events, incidents, pages ──► this process ──► Prometheus, commands,
                                                                         other packages' observers
 
-It reads what is written anyway, five times a second. Nothing waits for it: not a rank, not a
-recovery. The launcher alone waits at its end for the last hooks, within a bound. A successor of one
-that died reads all of it again: so it counts on from the same numbers, and hooks hear of the rest.
+It reads the files five times a second. No rank and no recovery waits for it; the launcher waits at
+its end for the last hooks, within a bound. The successor of one that died reads all of it again, so
+that counters go on from the same numbers; its hooks get the events since then.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pathlib import Path
 
 from holdfast import __version__
 from holdfast.base import clock, wait_for
-from holdfast.base.processes.bare_process import NOT_FOR_US, ignore_signals
-from holdfast.base.processes.rank_boot import PR_SET_PDEATHSIG, prctl
+from holdfast.base.processes.bare_process import TO_JOBS, ignore_signals
+from holdfast.base.processes.rank_boot import die_with_parent
 from holdfast.base.pure import codec
 from holdfast.base.pure.common_events import Note
 from holdfast.events.observer_messages import LAST_HOOKS_S, TO_OBSERVER, Notified, Orders, Serving
@@ -45,12 +45,7 @@ _TRY_S = 5.0
 
 
 class Observer:
-    """Follows one run.
-
-    Args:
-        control: To the launcher.
-        orders: What to do.
-    """
+    """Follows one run."""
 
     def __init__(self, control: Client, orders: Orders) -> None:
         self._control = control
@@ -68,7 +63,7 @@ class Observer:
         self._hooks = self._find_hooks() if orders.wanted.has_hooks else None
 
     def run(self) -> None:
-        """Until the launcher hangs up, and what it has written last was told."""
+        """Until the launcher closes the connection, and the last events are handled."""
         self._look()
         while not wait_for.readable(self._control.fileno(), _LOOK_S):
             self._look()
@@ -123,15 +118,15 @@ class Observer:
 
     def _serve(self, metrics: Metrics) -> None:
         """When all that there is was read: counters that grow from 0 once more would be wrong."""
-        from holdfast.tools.observer.metrics_server import Server  # noqa: PLC0415 - an extra
+        from holdfast.tools.observer.metrics_server import MetricsServer  # noqa: PLC0415 - an extra
 
         wanted = self._orders.wanted
         host, port = wanted.metrics_host, wanted.metrics_port or self._orders.port
         try:
-            server = Server(host, port, metrics)
+            server = MetricsServer(host, port, metrics)
         except OSError as error:
             if self._serve_at is None:
-                self._tell(
+                self._log(
                     "warning",
                     f"no metrics: cannot listen on {host or 'any address'}, port {port}: "
                     f"{error.strerror or error}. This is tried again every {_TRY_S:g} s; "
@@ -143,7 +138,7 @@ class Observer:
         threading.Thread(target=server.serve_forever, name="holdfast-http", daemon=True).start()
         self._send(Serving(server.server_port))
         at = host or self._orders.node
-        self._tell(
+        self._log(
             "info",
             f"metrics are at http://{f'[{at}]' if ':' in at else at}:{server.server_port}/metrics",
         )
@@ -158,11 +153,11 @@ class Observer:
             wanted.on_incident,
             wanted.observers,
             environ,
-            lambda text: self._tell("warning", text),
+            lambda text: self._log("warning", text),
             lambda path: self._send(Notified(Path(path).parent.name)),
         )
 
-    def _tell(self, level: str, text: str) -> None:
+    def _log(self, level: str, text: str) -> None:
         self._send(Note(level, text))
 
     def _send(self, message: Note | Serving | Notified) -> None:
@@ -181,14 +176,14 @@ def _orders(control: Client) -> Orders | None:
 
 def main() -> None:
     """Be an observer; descriptor 3 is given by ``node/processes/controlled_process.py``."""
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     ignore_signals()
-    for signum in NOT_FOR_US:  # a handler, unlike SIG_IGN, ends at the exec of a command
+    for signum in TO_JOBS:  # a handler, unlike SIG_IGN, ends at the exec of a command
         signal.signal(signum, lambda *_: None)
     control = Client(socket.socket(fileno=CONTROL_FD))
     orders = _orders(control)
     if orders is not None:
-        # After what is Python's own: a job's folder, which may be among it, has files of any name.
+        # After Python's own: a job's folder, which may be among it, has files of any name.
         sys.path += [folder for folder in orders.path if folder not in ("", *sys.path)]
         Observer(control, orders).run()
     os._exit(0)

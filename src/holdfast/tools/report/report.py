@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from holdfast.events.pure.schema import InPlaceRestart, RankStarted
-from holdfast.events.run.in_place import restarts_in_place, why
+from holdfast.events.run.calls import restarts_in_place, why
 from holdfast.events.run.incident_files import Incident
 from holdfast.events.run.ledger import Ledger
 from holdfast.events.run.rank_spans import RankSpans, Span, n_steps, spans_of
@@ -25,7 +25,7 @@ _DIGITS = 6
 
 @dataclass
 class NodeSpans:
-    """The spans of one launcher, with what it takes to put them on the axis of the run."""
+    """The spans of one launcher, with its way to the axis of the run."""
 
     node: NodeRun
     made: RankSpans
@@ -92,14 +92,17 @@ class Story:
         return any(each.made.saves for each in self.nodes)
 
 
-def tell(run: Run) -> Story:
+def story_of(run: Run) -> Story:
     """Derive the story of a run from its files."""
-    nodes, ledger = [], Ledger()
-    for index, node in enumerate(run.nodes):
-        made, spans = spans_of(node.events, node.now)
-        nodes.append(NodeSpans(node, made, spans, run.began))
-        ledger.add(place(run, index), spans)
+    nodes, ledger = node_spans(run), Ledger()
+    for index, node in enumerate(nodes):
+        ledger.add(place(run, index), node.spans)
     return Story(run, nodes, ledger, recoveries(run.events), restarts_in_place(run.events))
+
+
+def node_spans(run: Run) -> list[NodeSpans]:
+    """The spans of each launcher, in the order of ``run.nodes``."""
+    return [NodeSpans(node, *spans_of(node.events, node.now), run.began) for node in run.nodes]
 
 
 def place(run: Run, index: int) -> str:
@@ -231,14 +234,14 @@ def _incident(story: Story, one: Incident) -> dict[str, Any]:
         "node": one.node,
         "cycle": one.cycle,
         "at_s": None if at is None else _round(at - story.run.began),
-        "culprits": one.culprits,
+        "culprits": list(one.culprits),
         "kind": one.kind,
         "confidence": one.confidence,
         "reason": one.reason,
-        "actions": one.actions,
-        "advice": one.advice,
+        "actions": one.done,
+        "advice": one.next,
         "groups": [
-            {"ranks": group.ranks, "doing": group.doing, "stack": group.stack}
+            {"ranks": list(group.ranks), "doing": group.text, "stack": group.stack}
             for group in one.groups
         ],
     }

@@ -6,22 +6,29 @@ keys, or a click on a cycle). ``report_page.html`` has style and script.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from holdfast.base import clock
 from holdfast.base.pure.printable import printable
-from holdfast.base.pure.wording import count, restarts
+from holdfast.base.pure.wording import count, duration, restarts
 from holdfast.events.run.accounts import ACCOUNTS, LABELS
-from holdfast.events.run.in_place import why
+from holdfast.events.run.calls import why
 from holdfast.events.run.incident_files import Incident
-from holdfast.events.run.ledger import as_shares, duration
+from holdfast.events.run.ledger import as_shares
 from holdfast.events.run.rank_spans import Span
-from holdfast.events.run.rank_words import done, named
+from holdfast.events.run.rank_words import named
 from holdfast.tools.report.report import NodeSpans, Story, place
-from holdfast.tools.report.report_text import STALLS, end, in_place_lines, notes, slow_words
+from holdfast.tools.report.report_text import (
+    STALLS,
+    done_lines,
+    end,
+    in_place_lines,
+    notes,
+    slow_words,
+)
 
 _ROW_PX, _FEW_ROWS_PX, _FEW_ROWS = 18, 30, 12
 _ROWS_MAX = 128
@@ -56,7 +63,7 @@ def as_html(story: Story) -> str:
 
 def _head(story: Story) -> Iterator[str]:
     run = story.run
-    began = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(run.began + run.offset_s))
+    began = clock.local_time(run.began + run.offset_s)
     state = run.state.replace(" ", "-")
     yield f'<h1>{escape(run.name)} <span class="badge {state}">{escape(end(run))}</span></h1>'
     facts = [
@@ -67,8 +74,8 @@ def _head(story: Story) -> Iterator[str]:
         count(story.ledger.n_ranks, "rank"),
         restarts(story.restarts, len(story.in_place)),
     ]
-    told = "".join(f"<span>{escape(fact)}</span>" for fact in facts)
-    yield f'<div class="facts dim">{told}</div>'
+    shown = "".join(f"<span>{escape(fact)}</span>" for fact in facts)
+    yield f'<div class="facts dim">{shown}</div>'
     for line in notes(run):
         yield f"<p>{escape(line)}</p>"
 
@@ -160,9 +167,9 @@ def _timeline(story: Story, rows: list[Row]) -> Iterator[str]:
     yield from _rects(rows, length)
     marks = [(each.detected_at, f"cycle {each.cycle}: {each.symptom}") for each in story.recoveries]
     marks += [(one.noticed_at, f"restart in place: {why(one)}") for _, one in story.in_place]
-    for instant, what in marks:
+    for instant, text in marks:
         at = instant - story.run.began
-        words = escape(f"{what}, at {duration(at)}")
+        words = escape(f"{text}, at {duration(at)}")
         yield (
             f'<line class="mark" x1="{at:.6f}" x2="{at:.6f}" y1="0" y2="{height}">'
             f"<title>{words}</title></line>"
@@ -184,7 +191,7 @@ def _timeline(story: Story, rows: list[Row]) -> Iterator[str]:
 
 
 def _rects(rows: list[Row], length: float) -> Iterator[str]:
-    """Too many cannot be shown: then the shortest are left out, as nobody would see them."""
+    """Too many cannot be shown: then the shortest are left out, which are invisible."""
     spans = sorted((span.end - span.start for _, _, some in rows for span in some), reverse=True)
     shortest = spans[_RECTS_MAX] if len(spans) > _RECTS_MAX else length * 1e-7
     for index, (_, each, some) in enumerate(rows):
@@ -213,9 +220,9 @@ def _span_words(span: Span) -> str:
     if len(span.shares) > 1:
         shown = [f"{LABELS[a]} {duration(s)}" for a, s in span.shares.items() if s > 0.0]
         parts = f" ({', '.join(shown)})"
-    who = "" if span.rank is None else f"rank {span.rank}, "
+    rank = "" if span.rank is None else f"rank {span.rank}, "
     return (
-        f"{who}cycle {span.cycle}: {LABELS[span.account]} {duration(span.end - span.start)}{parts}"
+        f"{rank}cycle {span.cycle}: {LABELS[span.account]} {duration(span.end - span.start)}{parts}"
     )
 
 
@@ -253,24 +260,24 @@ def _incidents(title: str, incidents: Sequence[Incident]) -> Iterator[str]:
         return
     yield f"<h2>{title}</h2><div class='card'>"
     for one in incidents:
-        who = ""
+        rank = ""
         if one.culprits:
-            who = f'<span class="culprit">{named(one.culprits)}</span>: '
+            rank = f'<span class="culprit">{named(one.culprits)}</span>: '
         sure = f", {one.confidence} confidence" if one.culprits and one.confidence else ""
         yield (
-            f"<details{' open' if one is incidents[0] else ''}><summary>cycle {one.cycle}: {who}"
+            f"<details{' open' if one is incidents[0] else ''}><summary>cycle {one.cycle}: {rank}"
             f"{escape(one.kind)}{escape(sure)} <span class='dim'>{escape(one.reason)}</span>"
             "</summary>"
         )
-        if one.actions:
-            yield f"<p>done: {escape(done(one.actions))}</p>"
+        if lines := done_lines(one):
+            yield f"<p>done: {escape('; '.join(lines))}</p>"
         for group in one.groups:
-            where = f": {group.doing}" if group.doing else ""
+            where = f": {group.text}" if group.text else ""
             yield f"<div><b>{named(group.ranks)}</b>{escape(where)}</div>"
             if group.stack:
                 yield f"<pre>{escape(group.stack)}</pre>"
-        if one.advice:
-            yield f"<p>{escape(one.advice)}</p>"
+        if one.next:
+            yield f"<p>{escape(one.next)}</p>"
         yield f"<code class='dim'>{escape(str(one.path))}</code></details>"
     yield "</div>"
 

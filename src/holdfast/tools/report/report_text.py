@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from holdfast.base import clock
 from holdfast.base.pure.printable import one_line
-from holdfast.base.pure.wording import count
+from holdfast.base.pure.wording import count, duration
 from holdfast.events.run.accounts import LABELS
-from holdfast.events.run.in_place import why
+from holdfast.events.run.calls import why
 from holdfast.events.run.incident_files import Incident
-from holdfast.events.run.ledger import as_shares, duration
-from holdfast.events.run.rank_words import done, named
+from holdfast.events.run.ledger import as_shares
+from holdfast.events.run.rank_words import done_in_short, named
 from holdfast.events.run.run_files import CUT_OFF, FAILED, Run
+from holdfast.tools.columns import columns
 from holdfast.tools.report.report import Story, place
 from holdfast.tools.report.stragglers import Slow
 from holdfast.tools.report.timeline import lines
@@ -26,7 +27,7 @@ _FOLDERS_SHOWN = 3
 _SKEW_S = 1.0
 """Of wall clocks, from which on it is reported."""
 _WORDS_AT = " " * 30
-"""Where the words of a line of "What happened" begin."""
+"""Indent of the second and further lines of an instant."""
 _IN_PLACE_AT = " " * 6
 
 
@@ -40,7 +41,7 @@ def as_text(story: Story) -> str:
 
 def _title(story: Story) -> list[str]:
     run = story.run
-    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.began + run.offset_s))
+    began = clock.local_time(run.began + run.offset_s, zone=False)
     in_place = f", {len(story.in_place)} in place" if story.in_place else ""
     text = [
         (
@@ -65,7 +66,7 @@ def end(run: Run) -> str:
 
 
 def notes(run: Run) -> list[str]:
-    """What to know of its files before they are believed."""
+    """Doubts about its files."""
     lines = []
     if run.state == CUT_OFF:
         lines.append("A launcher was killed, or its folder is a copy: its last words are missing.")
@@ -140,7 +141,7 @@ def _cycles(story: Story) -> list[str]:
                 _after(failure, "steps_after_s"),
             )
         )
-    text = _table(table, left=(4,))
+    text = columns(table, (4,), "  ")
     hidden = len(rows) - _ROWS_SHOWN
     if hidden > 0:
         text.insert(1, f"  ({hidden} earlier: holdfast report --json has all)")
@@ -193,14 +194,19 @@ def slow_words(cycle: int, one: Slow) -> str:
 
 
 def _incident(one: Incident) -> list[str]:
-    who = f"{named(one.culprits)}: {one.kind}" if one.culprits else one.kind
+    head = f"{named(one.culprits)}: {one.kind}" if one.culprits else one.kind
     sure = f" ({one.confidence} confidence)" if one.culprits and one.confidence else ""
-    text = [f"  cycle {one.cycle}, {who}{sure}", *_wrap(one.reason, "    ")]
+    text = [f"  cycle {one.cycle}, {head}{sure}", *_wrap(one.reason, "    ")]
     for each in one.groups:
-        text += _wrap(f"{named(each.ranks)}: {each.doing or 'no stack'}", "    ")
-    if one.actions:
-        text += _wrap(f"done: {done(one.actions)}", "    ")
-    return [*text, *_wrap(one.advice, "    "), f"    {one.path}"]
+        text += _wrap(f"{named(each.ranks)}: {each.text or 'no stack'}", "    ")
+    if lines := done_lines(one):
+        text += _wrap(f"done: {'; '.join(lines)}", "    ")
+    return [*text, *_wrap(one.next, "    "), f"    {one.path}"]
+
+
+def done_lines(one: Incident) -> list[str]:
+    """Signals, equal ones together, and the restart; the texts of a file that has no such facts."""
+    return done_in_short(one.signals, one.next_cycle) or one.done
 
 
 def _wrap(text: str, indent: str, further: str | None = None) -> list[str]:
@@ -224,22 +230,9 @@ def runs_table(runs: Iterable[Run]) -> str:
     table = [("began", "length", "state", "restarts", "run id", "script", "folder")]
     for run in runs:
         restarts = max((event.cycle for event in run.events), default=0)
-        began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.began + run.offset_s))
+        began = clock.local_time(run.began + run.offset_s, zone=False)
         length = duration(run.ended - run.began)
         folder = str(run.nodes[0].folder)
         shown = (_cut(run.run_id, 16), _cut(run.name.rsplit("/", 1)[-1], 20), folder)
         table.append((began, length, end(run), str(restarts), *shown))
-    return "\n".join(map(one_line, _table(table, left=(0, 2, 4, 5, 6)))) + "\n"
-
-
-def _table(rows: Iterable[Sequence[str]], left: Sequence[int]) -> list[str]:
-    listed = list(rows)
-    widths = [max(len(row[i]) for row in listed) for i in range(len(listed[0]))]
-    text = []
-    for row in listed:
-        cells = [
-            cell.ljust(width) if i in left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        text.append("  " + "  ".join(cells).rstrip())
-    return text
+    return "\n".join(map(one_line, columns(table, (0, 2, 4, 5, 6), "  "))) + "\n"

@@ -29,7 +29,7 @@ class SortedLines:
         self._parts: list[list[bytes]] = []
 
     def add(self, first: float, second: float, line: str) -> None:
-        """Take a line, whose key are these two numbers."""
+        """Take a line with a key of two numbers."""
         self._fresh.append((first, second, line))
         if len(self._fresh) >= _PART:
             self._pack()

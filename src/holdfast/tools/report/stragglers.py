@@ -2,7 +2,7 @@
 
 In a job that works in step, a slow rank makes the others wait, in the section that holds the
 collective. So a section says something only where ranks differ *before* they meet: ``data``, or a
-forward pass. There the slow rank stands out, and in the section of the collective nobody does.
+forward pass. There the slow rank stands out; in the section of the collective, none does.
 
 A rank is named where the mean of a section, over a window, is more than ``FACTOR`` times the median
 of all ranks, and further from it than ``DEVIATIONS`` times the median absolute deviation (1.4826
@@ -34,14 +34,7 @@ Totals: TypeAlias = Mapping[int, Mapping[str, tuple[int, float]]]
 
 
 class Slow(Value):
-    """One rank, slow in one section.
-
-    Attributes:
-        rank: Global.
-        section: Its name.
-        mean_s: Mean within the window.
-        median_s: Median of the means of all ranks.
-    """
+    """One rank, slow in one section."""
 
     rank: int
     section: str
@@ -55,11 +48,7 @@ class Slow(Value):
 
 
 def slow(means: Mapping[str, Mapping[int, float]]) -> list[Slow]:
-    """Ranks that are slower than their peers, the slowest first.
-
-    Args:
-        means: By section and rank.
-    """
+    """Ranks that are slower than their peers, the slowest first."""
     found = []
     for section, by_rank in means.items():
         if len(by_rank) < _LEAST_RANKS:
@@ -72,14 +61,14 @@ def slow(means: Mapping[str, Mapping[int, float]]) -> list[Slow]:
 
 
 class Stragglers:
-    """Compares what ranks did within the last ``window_s`` seconds."""
+    """Compares sections of ranks within the last ``window_s`` seconds."""
 
     def __init__(self, window_s: float = 60.0) -> None:
         self._window_s = window_s
         self._past: deque[tuple[float, Totals]] = deque()
 
     def look(self, totals: Totals, now: float) -> list[Slow]:
-        """Take in the totals of now; who is slow."""
+        """Take the totals of now; gives the slow ranks."""
         while len(self._past) > 1 and self._past[1][0] <= now - self._window_s:
             self._past.popleft()
         before = self._past[0][1] if self._past else {}

@@ -1,6 +1,6 @@
 """The timeline of a run in the Chrome trace format, which Perfetto opens. Pure.
 
-    process   a node            thread 0   its launcher: cycles, and what it did in them
+    process   a node            thread 0   its launcher: cycles, and their parts
                                 then       each rank: accounts; evidence and kill within them
                                            its sections, a track each
 
@@ -22,13 +22,13 @@ from holdfast.events.pure import schema
 from holdfast.events.pure.schema import Event
 from holdfast.events.reader import looks_in
 from holdfast.events.run.accounts import LABELS
-from holdfast.events.run.rank_spans import Span, is_in_order, spans_of
-from holdfast.events.run.run_files import NodeRun, Run
+from holdfast.events.run.rank_spans import Span, is_in_order
+from holdfast.events.run.run_files import Run
 from holdfast.events.run.section_slices import RankSections, SectionSlice
 from holdfast.evidence.pure.failure import describe_exit, signal_name
-from holdfast.tools.report.report import place
+from holdfast.tools.report.report import NodeSpans, node_spans, place
 from holdfast.tools.report.sorted_lines import SortedLines
-from holdfast.watch.pure.monitor_messages import Evidence, Overdue, Signalled, Stuck
+from holdfast.watch.pure.monitor_messages import Evidence, Overdue, Signalled, Unkillable
 
 TraceEvent = dict[str, Any]
 
@@ -53,7 +53,7 @@ _OF_RANK: Mapping[type[schema.Body], str] = {
     Overdue: "overdue",
     Evidence: "evidence taken",
     Signalled: "signal sent",
-    Stuck: "cannot be killed",
+    Unkillable: "cannot be killed",
     schema.RankRaised: "ended by an exception",
     schema.RankExited: "exits",
     schema.FaultInjected: "fault planted",
@@ -84,8 +84,8 @@ def trace_lines(run: Run) -> Iterator[str]:
     """
     lines = SortedLines()
     encode = json.JSONEncoder(separators=(",", ":")).encode
-    for index, node in enumerate(run.nodes):
-        for event in _Node(index, node, run.began).all(place(run, index)):
+    for index, node in enumerate(node_spans(run)):
+        for event in _NodeTracks(index, node).all(place(run, index)):
             lines.add(event.get("ts", -1.0), -event.get("dur", 0.0), encode(event))
     separator, ordered = '{"traceEvents":[\n', iter(lines)
     while some := list(islice(ordered, _LINES)):
@@ -99,26 +99,15 @@ Slice = tuple[str, str, float, float, dict[str, Any]]
 """Name, category, start and end as instants of the launcher, arguments."""
 
 
-class _Node:
-    """The tracks of one launcher and its ranks.
-
-    Args:
-        pid: Of the trace's process.
-        node: What the launcher has left.
-        began: Of the run, on its axis of time.
-    """
-
-    def __init__(self, pid: int, node: NodeRun, began: float) -> None:
+class _NodeTracks:
+    def __init__(self, pid: int, node: NodeSpans) -> None:
         self._pid = pid
-        self._folder = node.folder
-        self._axis = node.axis
-        self._began = began
-        self._events = node.events
+        self._node = node
+        self._events = node.node.events
         self._end = max((event.t for event in self._events), default=0.0)
-        self._end = max(self._end, node.now or self._end)
-        self._made, spans = spans_of(node.events, node.now)
+        self._end = max(self._end, node.node.now or self._end)
         self._spans: dict[int, list[Span]] = {}
-        for span in spans:
+        for span in node.spans:
             self._spans.setdefault(span.local_rank, []).append(span)
         self._tracks: dict[tuple[int, str], int] = {}
         self._has_slices: set[tuple[int, str]] = set()
@@ -132,7 +121,7 @@ class _Node:
     def _sections_of(self, local_rank: int) -> list[str]:
         """All that its last looks show, in the order in which they were opened first."""
         opened: dict[str, float] = {}
-        for (_, k), shown in self._made.last_progress.items():
+        for (_, k), shown in self._node.made.last_progress.items():
             if k == local_rank:
                 first = {name: each.first_at for name, each in shown.sections.items()}
                 for name, at in {**shown.open, **first}.items():
@@ -140,11 +129,7 @@ class _Node:
         return sorted(opened, key=lambda name: opened[name])
 
     def all(self, name: str) -> Iterator[TraceEvent]:
-        """All events.
-
-        Args:
-            name: Of the node.
-        """
+        """All events."""
         yield from self._accounts()
         yield from self._done_to_ranks()
         yield from self._sections()
@@ -154,7 +139,6 @@ class _Node:
 
     # ------------------------------------------------------------ tracks
     def _names(self, node: str) -> Iterator[TraceEvent]:
-        """Of process and threads."""
         pid = self._pid
         yield _meta(pid, _LAUNCHER, "process_name", name=f"node {node}")
         yield _meta(pid, _LAUNCHER, "process_sort_index", sort_index=pid)
@@ -168,14 +152,14 @@ class _Node:
             yield _meta(pid, tid, "thread_name", name=f"{name}: {section}" if section else name)
             yield _meta(pid, tid, "thread_sort_index", sort_index=tid)
 
-    def _us(self, t: float) -> float:
+    def _timestamp(self, t: float) -> float:
         """An instant of this launcher, as the format has it."""
-        return round(max(0.0, self._axis.at(t) - self._began) * _US, 3)
+        return round(max(0.0, self._node.at(t)) * _US, 3)
 
     def _slice(self, tid: int, one: Slice) -> TraceEvent:
         name, category, start, end, args = one
         # Both ends are rounded, not the length: slices that touch must not overlap.
-        began, over = self._us(start), self._us(end)
+        began, over = self._timestamp(start), self._timestamp(end)
         return {
             "ph": "X",
             "pid": self._pid,
@@ -189,7 +173,6 @@ class _Node:
 
     # ------------------------------------------------------------ ranks
     def _accounts(self) -> Iterator[TraceEvent]:
-        """What each rank's time was spent on."""
         for k, spans in self._spans.items():
             for span in spans:
                 args: dict[str, Any] = {"cycle": span.cycle, "rank": span.rank}
@@ -231,11 +214,10 @@ class _Node:
                 yield self._slice(self._tracks[local_rank, ""], one)
 
     def _sections(self) -> Iterator[TraceEvent]:
-        """A track for each section of each rank."""
         free_from: dict[int, float] = {}
         for k, one in self._section_slices():
             tid = self._track(k, one.name)
-            if one.start >= free_from.get(tid, -inf):  # else a page held what cannot be
+            if one.start >= free_from.get(tid, -inf):  # else a page contradicts itself
                 free_from[tid] = one.end
                 self._has_slices.add((k, one.name))
                 yield self._slice(tid, _section(one))
@@ -258,10 +240,10 @@ class _Node:
                 case schema.RankExited(local_rank=local_rank):
                     ended[local_rank, cycle] = t
         open_cycles: dict[int, dict[int, RankSections]] = {}
-        for event in looks_in(self._folder):
+        for event in looks_in(self._node.node.folder):
             cycle, t, look = event.cycle, event.t, event.body
             if not isinstance(look, schema.PagesRead) or t > last.get(cycle, -inf):
-                continue  # written after we have read the rest
+                continue  # written after the other events were read
             ranks = open_cycles.setdefault(cycle, {})
             read_at = min(t, look.at or t)
             for key, shown in look.ranks.items():
@@ -278,7 +260,7 @@ class _Node:
 
     # ------------------------------------------------------------ launcher
     def _cycles(self) -> Iterator[TraceEvent]:
-        """Each cycle until nothing of it is left, what the launcher does in it, and restarts."""
+        """Each cycle until nothing of it is left, its parts, and restarts."""
         cycles: list[tuple[int, float, float]] = []
         slices: list[Slice] = []
         inner: list[Slice] = []
@@ -331,7 +313,6 @@ class _Node:
 
     # ------------------------------------------------------------ instants
     def _marks(self) -> Iterator[TraceEvent]:
-        """What happened at an instant."""
         yield from self._first_steps()
         places: dict[int, int] = {}
         for event in self._events:
@@ -347,7 +328,7 @@ class _Node:
 
     def _first_steps(self) -> Iterator[TraceEvent]:
         """Where each rank is at work in a cycle for the first time."""
-        if not self._made.is_watched:
+        if not self._node.made.is_watched:
             return
         for k, spans in self._spans.items():
             seen: set[int] = set()
@@ -368,7 +349,7 @@ class _Node:
             "s": "t",
             "pid": self._pid,
             "tid": tid,
-            "ts": self._us(at),
+            "ts": self._timestamp(at),
             "name": name,
             "cat": event.kind,
             "args": _args(event),
@@ -405,8 +386,8 @@ def _one_by_one(slices: Iterable[Slice], parents: list[tuple[float, float]]) -> 
             yield name, category, begin, until, args
 
 
-def _meta(pid: int, tid: int, what: str, **args: Any) -> TraceEvent:
-    return {"ph": "M", "pid": pid, "tid": tid, "name": what, "args": args}
+def _meta(pid: int, tid: int, kind: str, **args: Any) -> TraceEvent:
+    return {"ph": "M", "pid": pid, "tid": tid, "name": kind, "args": args}
 
 
 def _named(event: Event) -> str:

@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from holdfast.base.pure.printable import printable
-from holdfast.events.run.run_list import NoSuchRunError, resolve
-from holdfast.tools.command_words import UsageError, take_flag, take_option, without_options
+from holdfast.events.run.run_list import resolve
+from holdfast.options.option import UsageError
+from holdfast.tools.command_words import WRONG, run_command, take_flag, take_option, without_options
 
 _TOP = """\
 usage: holdfast top [RUN ...] [--once | --json] [--sort WORD]
@@ -41,20 +41,15 @@ The same as holdfast top, on a page in a browser.
 
 Needs holdfast[view].
 """
-_WRONG = 2
 _PORT = 8265
 _DUMB = ("dumb", "unknown")
 
 
 def main(command: str, words: Sequence[str]) -> int:
     """One of the commands; returns the exit code."""
-    if any(word in ("-h", "--help") for word in words):
-        sys.stdout.write(_TOP if command == "top" else _VIEW)
-        return 0
+    usage, act = (_TOP, _top) if command == "top" else (_VIEW, _view)
     try:
-        return _top(list(words)) if command == "top" else _view(list(words))
-    except (UsageError, NoSuchRunError) as error:
-        sys.stderr.write(f"holdfast {command}: error: {printable(str(error))}\n")
+        return run_command(command, words, usage, act)
     except ModuleNotFoundError as error:
         sys.stderr.write(
             f"holdfast {command}: error: needs {error.name}: pip install 'holdfast[view]'"
@@ -62,7 +57,7 @@ def main(command: str, words: Sequence[str]) -> int:
         )
     except KeyboardInterrupt:
         return 0
-    return _WRONG
+    return WRONG
 
 
 def _top(words: list[str]) -> int:
@@ -81,7 +76,7 @@ def _top(words: list[str]) -> int:
             json.dumps(view.as_json()) + "\n" if is_json else as_text(view, sort or "rank")
         )
         return 0
-    if lacks := _what_the_terminal_lacks():
+    if lacks := _why_no_screen():
         raise UsageError(f"{lacks}: give --once, or --json")
     from holdfast.tools.view.top import Top  # noqa: PLC0415 - needs textual
 
@@ -91,7 +86,7 @@ def _top(words: list[str]) -> int:
     return 0
 
 
-def _what_the_terminal_lacks() -> str:
+def _why_no_screen() -> str:
     """Why nothing live can be shown; empty: it can be."""
     for name, stream in (("stdout", sys.stdout), ("stdin", sys.stdin)):
         if stream is None or not stream.isatty():

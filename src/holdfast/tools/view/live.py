@@ -1,12 +1,11 @@
-"""What a job looks like now: its ranks, what they are in and for how long, what went wrong.
+"""A job as it is now: ranks, their open sections, incidents.
 
-Reads what is there anyway: the run folders of the job's nodes, and for nodes on this host the pages
-of their ranks. Changes nothing but for :meth:`LiveJob.stacks`, which asks ranks for their stacks.
+Reads the run folders of the job's nodes and, for nodes on this host, the pages of their ranks. Only
+:meth:`LiveJob.stacks` acts on ranks: it asks them for their stacks.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,10 +19,11 @@ from holdfast.base.processes.job_name import PREFIX, clock_of, launcher_of
 from holdfast.events.pure import schema
 from holdfast.events.pure.schema import Event
 from holdfast.events.reader import Follower
-from holdfast.events.run.in_place import why
+from holdfast.events.run.calls import why
 from holdfast.events.run.incident_files import Incident, keep, of_event, of_file
-from holdfast.events.run.node_clocks import Axis, Marks, on_one_axis
-from holdfast.events.run.outages import Outages, Rank
+from holdfast.events.run.node_clocks import Axis, ClockMarks, on_one_axis
+from holdfast.events.run.outages import Outages, RankStatus
+from holdfast.events.run.run_links import runtime_parents
 from holdfast.evidence.pure.failure import describe_exit, signal_name
 from holdfast.evidence.stack_dump import StackDump
 from holdfast.page.page import PageError, map_page
@@ -31,7 +31,6 @@ from holdfast.page.pure.page_view import PageView
 from holdfast.tools.report.stragglers import Slow, Stragglers
 from holdfast.watch.pure.monitor_messages import Overdue
 
-_TMPFS = "/dev/shm"  # noqa: S108 - a private folder of mode 0700 is in it
 SCHEMA_VERSION = 1
 _RATE_S = 10.0
 """Iterations per second are taken over this time."""
@@ -44,18 +43,11 @@ class RankView:
     """One rank. Seconds; ``None``: not known, or there is none.
 
     Attributes:
-        rank: Global.
-        node: Of its host.
-        local_rank: Within its node.
-        pid: Of its process.
         state: ``running``, ``overdue``, ``completed``, ``failed``; ``gone`` with its launcher.
         section: The open section that is nearest to its timeout.
         section_age_s: Since it was opened.
-        section_limit_s: Its timeout.
         heartbeat_age_s: Since the last heartbeat.
-        heartbeat_limit_s: Its timeout.
         used: The largest share of a timeout that is over.
-        iteration: Of the training.
         per_s: Iterations per second.
         slow: In which section the rank is slower than its peers, and how many times.
     """
@@ -81,9 +73,7 @@ class NodeView:
     """One node.
 
     Attributes:
-        node: Name of its host.
         state: ``running``, ``restarting``, ``spare``, ``succeeded``, ``failed`` or ``gone``.
-        cycle: The latest.
         is_here: Its ranks can be looked at.
         run_dir: Its run folder.
     """
@@ -100,18 +90,13 @@ class JobView:
     """A job.
 
     Attributes:
-        name: Of its script.
-        run_id: Of the job.
         wall: When this was seen, seconds since 1970.
         age_s: Since its first launcher began; of a job that is over, until it was.
-        restarts: So far.
-        restarts_left: When a cycle was last over.
         nodes: All whose folders are known.
         ranks: In order.
         incidents: The newest last: ``path``, ``cycle``, ``wall``, ``kind``, ``culprits``,
             ``reason``.
         events: The newest last: ``wall``, ``node``, ``text``.
-        restarts_in_place: Of the function, so far.
     """
 
     name: str = ""
@@ -138,9 +123,7 @@ class JobView:
         return {"schema_version": SCHEMA_VERSION, "state": self.state, **asdict(self)}
 
 
-class _Node:
-    """One launcher's folder, followed."""
-
+class _FollowedNode:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.start: schema.LauncherStarted | None = None
@@ -149,7 +132,7 @@ class _Node:
         self.pids: dict[int, int] = {}
         self.incidents: list[Incident] = []
         self.in_place: set[tuple[int, int]] = set()
-        self.marks = Marks(str(folder))
+        self.marks = ClockMarks(str(folder))
         self.axis = Axis()
         self.last_at = 0.0
         self._follower = Follower(folder)
@@ -162,7 +145,7 @@ class _Node:
                 case schema.LauncherStarted(job=job) as start:
                     self.start, self.name = start, event.node
                     self._runtime_dir = _runtime_dir(job)
-                    self.marks = Marks(clock_of(job) or str(self.folder))
+                    self.marks = ClockMarks(clock_of(job) or str(self.folder))
                 case schema.RankStarted(local_rank=local_rank, pid=pid):
                     self.pids[local_rank] = pid
                 case schema.HangFound() as judged:
@@ -217,7 +200,7 @@ class _Node:
         return f"{self._runtime_dir}/evidence/{cycle}/attempt_{cycle}/{local_rank}/stacks.txt"
 
 
-_Fresh = tuple[_Node, float, str]
+_Fresh = tuple[_FollowedNode, float, str]
 """An event in words, with its instant on the clock of its node."""
 
 
@@ -234,13 +217,13 @@ class LiveJob:
     """
 
     def __init__(self, folders: Iterable[Path]) -> None:
-        self._nodes = [_Node(folder) for folder in folders]
+        self._nodes = [_FollowedNode(folder) for folder in folders]
         self._stragglers = Stragglers()
         self._iterations: dict[tuple[int, int], deque[tuple[float, int]]] = {}
         self._events: deque[_Fresh] = deque(maxlen=_EVENTS_MAX)
         self._incidents: dict[str, Incident] = {}
         self._incidents_read: dict[Path, int] = {}
-        self._where: dict[int, tuple[_Node, int]] = {}
+        self._where: dict[int, tuple[_FollowedNode, int]] = {}
 
     def look(self) -> JobView:
         """How it stands now."""
@@ -258,7 +241,7 @@ class LiveJob:
         left = [node.outages.restarts_left for node in self._nodes]
         view.restarts_left = min((n for n in left if n is not None), default=None)
         self._look_at_all(view)
-        hangs = (one for one in self._incidents.values() if not one.is_stall)
+        hangs = (one for one in self._incidents.values() if not one.stall)
         view.incidents = [_shown(one) for one in sorted(hangs, key=lambda it: (it.cycle, it.name))]
         view.events = [
             {"wall": _instant(event) + offset_s, "node": event[0].name, "text": event[2]}
@@ -270,7 +253,7 @@ class LiveJob:
         """Which job it is, and how old."""
         if not (begun := [node for node in self._nodes if node.start is not None]):
             return
-        first = min(begun, key=_Node.began)
+        first = min(begun, key=_FollowedNode.began)
         assert first.start is not None
         view.name, view.run_id = first.start.name, first.start.run_id
         is_over = all(node.state in ("succeeded", "failed", "gone") for node in view.nodes)
@@ -287,8 +270,8 @@ class LiveJob:
             for local_rank, rank in sorted(node.outages.ranks.items()):
                 self._where[rank.rank] = node, local_rank
                 one, sections = self._look_at(node, local_rank, rank)
-                is_told = node.outages.end is not None or one.state not in ("running", "overdue")
-                if node.has_left and not is_told:  # or its folder is gone
+                is_over = node.outages.end is not None or one.state not in ("running", "overdue")
+                if node.has_left and not is_over:  # or its folder is gone
                     one.state = "gone" if seen.state == "gone" else "completed"
                 view.ranks.append(one)
                 totals[rank.rank] = sections
@@ -359,7 +342,7 @@ class LiveJob:
 
     # ------------------------------------------------------------ one rank
     def _look_at(
-        self, node: _Node, local_rank: int, rank: Rank
+        self, node: _FollowedNode, local_rank: int, rank: RankStatus
     ) -> tuple[RankView, dict[str, tuple[int, float]]]:
         one = RankView(rank.rank, node.name, local_rank, node.pids.get(local_rank), rank.state)
         if not node.is_here or rank.state not in ("running", "overdue"):
@@ -395,8 +378,8 @@ class LiveJob:
         (then, before), took_s = past[0], now - past[0][0]
         return (progress - before) / took_s if took_s > 0 and then else None
 
-    def _read_incidents(self, node: _Node) -> None:
-        while node.incidents:  # told of before its file is there, if that can be written
+    def _read_incidents(self, node: _FollowedNode) -> None:
+        while node.incidents:  # the event comes before the file, which a full disk may prevent
             keep(self._incidents, node.incidents.pop())
         for path in node.folder.glob("incidents/*/incident.json"):
             with suppress(OSError):
@@ -415,7 +398,7 @@ def _shown(one: Incident) -> dict[str, Any]:
         "cycle": one.cycle,
         "wall": one.wall,
         "kind": one.kind,
-        "culprits": one.culprits,
+        "culprits": list(one.culprits),
         "reason": one.reason,
     }
 
@@ -444,7 +427,7 @@ def _runtime_dir(job: str) -> str | None:
     """Of a launcher of this host; None: it runs elsewhere, or that is not known."""
     if launcher_of(job) is None:
         return None
-    paths = [Path(parent) / (PREFIX + job) for parent in (_TMPFS, tempfile.gettempdir())]
+    paths = [Path(parent) / (PREFIX + job) for parent in runtime_parents()]
     return str(next((path for path in paths if path.is_dir()), paths[0]))
 
 

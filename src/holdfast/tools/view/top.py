@@ -48,11 +48,7 @@ class Stacks(ModalScreen[None]):
 
 
 class Top(App[None]):
-    """The application.
-
-    Args:
-        job: What is shown.
-    """
+    """The application."""
 
     TITLE = "holdfast top"
     CSS = """

@@ -43,9 +43,9 @@ class _Hosts:
     """Middleware: refuses requests under other names, which a page of another site can lead here.
 
     Args:
-        app: What it guards.
-        hosts: Names that are ours; None: those of this machine, and any address, as nobody can
-            lead an address elsewhere.
+        app: Behind it.
+        hosts: Names of this server; None: those of this machine, and any address, as only names
+            can be led elsewhere.
     """
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str] | None) -> None:
@@ -55,7 +55,7 @@ class _Hosts:
         self._names = {name.lower() for name in (hosts or (*LOCAL, *own))}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._is_ours(Headers(scope=scope).get("host", "")):
+        if scope["type"] == "http" and not self._is_own_name(Headers(scope=scope).get("host", "")):
             text = (
                 f"{one_line(Headers(scope=scope).get('host', ''))!r} is not a name of this server\n"
             )
@@ -63,7 +63,7 @@ class _Hosts:
         else:
             await self._app(scope, receive, send)
 
-    def _is_ours(self, header: str) -> bool:
+    def _is_own_name(self, header: str) -> bool:
         try:
             host = urlsplit(f"//{header}").hostname or ""
         except ValueError:
@@ -107,8 +107,8 @@ def make_app(
     """The application.
 
     Args:
-        job: What is shown.
-        token: Who sends it may ask ranks for their stacks; None: nobody may.
+        job: To show.
+        token: Lets a request ask ranks for their stacks; None: no request may.
         hosts: Names by which browsers may call this server; None: those of this machine.
     """
     looks = _Looks(job)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from holdfast.base.pure.printable import one_line
-from holdfast.base.pure.wording import count, restarts
-from holdfast.events.run.ledger import duration
+from holdfast.base.pure.wording import count, duration, restarts
+from holdfast.tools.columns import columns
 from holdfast.tools.view.live import JobView, RankView
 
 COLUMNS = (
@@ -106,13 +106,7 @@ def newest(lines: Sequence[str], rows: int, columns: int) -> list[str]:
 def as_text(job: JobView, sort: str = "rank") -> str:
     """The whole view, once."""
     rows = [list(COLUMNS), *(cells(one) for one in sorted(job.ranks, key=SORTS[sort]))]
-    widths = [max(len(row[k]) for row in rows) for k in range(len(COLUMNS))]
-    lines = [headline(job), "", *(_row(row, widths) for row in rows)]
+    lines = [headline(job), "", *columns(rows, range(len(COLUMNS)))]
     if job.incidents:
         lines += ["", "incidents", *(f"  {incident_line(each)}" for each in job.incidents)]
     return "\n".join(lines) + "\n"
-
-
-def _row(row: Sequence[str], widths: Sequence[int]) -> str:
-    padded = zip(row, widths, strict=True)
-    return "  ".join(cell.ljust(width) for cell, width in padded).rstrip()

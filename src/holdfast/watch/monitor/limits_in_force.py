@@ -1,13 +1,13 @@
-"""The limits that a monitor watches for: configured, then set by its ranks, raised if they tripped.
+"""Timeouts that a monitor watches for: configured, set by its ranks, raised if they tripped. Pure.
 
-They outlive ranks and cycles: what one rank learned is in the welcome of the next one. Judged is by
-the page, into which a rank has written the same limits. Pure.
+They outlive ranks and cycles: the welcome of a rank has those that the last one learned. Verdicts
+come from the page, into which a rank has written the same timeouts.
 """
 
 from __future__ import annotations
 
 from holdfast.page.pure import clocks
-from holdfast.page.pure.clocks import Limits
+from holdfast.page.pure.clocks import Timeouts
 from holdfast.watch.pure import monitor
 from holdfast.watch.pure import rank_messages as messages
 
@@ -36,12 +36,12 @@ class LimitsInForce:
 
     def __init__(self, tripped: TrippedLimits) -> None:
         self._tripped = tripped
-        self.limits = Limits()
+        self.limits = Timeouts()
 
     def configure(self, cfg: Mapping[str, Any]) -> None:
         """Start from the configured ones. Who wants no floor wants the calculated values."""
         self._tripped.raises = cfg.get("learned_timeout_floor") != 0
-        self.limits = Limits(
+        self.limits = Timeouts(
             cfg["initial_rank_heartbeat_timeout"],
             cfg["rank_heartbeat_timeout"],
             cfg["rank_out_of_section_timeout"],
@@ -49,18 +49,18 @@ class LimitsInForce:
             section_ends_initial=bool(cfg.get("section_ends_initial_timeout")),
         )
 
-    def update(self, set_by_rank: messages.Limits) -> messages.Raised:
+    def update(self, set_by_rank: messages.TimeoutsInForce) -> messages.RaisedTimeouts:
         """Take over the limits a rank has set; return those that must be longer."""
         asked = self._asked(set_by_rank)
         self.limits = new = monitor.raise_learned(asked, self._tripped)
         beats_raised = (new.initial, new.subsequent) != (asked.initial, asked.subsequent)
-        return messages.Raised(
+        return messages.RaisedTimeouts(
             messages.HeartbeatLimits(new.initial, new.subsequent) if beats_raised else None,
             {name: limit for name, limit in new.sections.items() if limit != asked.sections[name]},
             new.out_of_section if new.out_of_section != asked.out_of_section else None,
         )
 
-    def _asked(self, set_by_rank: messages.Limits) -> Limits:
+    def _asked(self, set_by_rank: messages.TimeoutsInForce) -> Timeouts:
         old = self.limits
         heartbeat, section = set_by_rank.heartbeat, set_by_rank.section
         learned = set(old.learned)
@@ -68,7 +68,7 @@ class LimitsInForce:
         outside, sections = old.out_of_section, old.sections
         section_ends_initial = old.section_ends_initial
         if heartbeat is not None:
-            section_ends_initial = False  # somebody has chosen them
+            section_ends_initial = False  # they are chosen now
             initial, subsequent = heartbeat.initial, heartbeat.subsequent
             learned = {key for key in learned if key not in _HEARTBEATS}
             learned.update(_HEARTBEATS if heartbeat.learned else ())
@@ -77,7 +77,7 @@ class LimitsInForce:
             learned = {key for key in learned if key in _HEARTBEATS}
             learned.update((clocks.SECTION, name) for name in section.learned)
             learned.update(_OUTSIDE if section.out_of_section_learned else ())
-        return Limits(
+        return Timeouts(
             initial,
             subsequent,
             outside,
@@ -87,7 +87,7 @@ class LimitsInForce:
         )
 
     def welcome(self, cfg: Mapping[str, Any]) -> tuple[dict[str, Any], messages.Learned]:
-        """What a welcome says of limits: the configuration with those in force, and their origin.
+        """The part of a welcome: the configuration with the limits in force, and their origin.
 
         Args:
             cfg: As it came from the launcher.

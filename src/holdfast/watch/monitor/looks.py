@@ -1,44 +1,73 @@
-"""A monitor's part in the incidents of the job: its rank is looked at, hung or not.
+"""A monitor's part in the incidents of the job: evidence of its rank, hung or not.
 
-    LookNow ──► look at the rank ──► text, digest ──Looked──► launcher ──GoOn──► goes on
+    CollectEvidence ──► evidence of the rank ──► text, digest ──EvidenceCollected──► launcher
+    launcher ──Proceed──► goes on
 
-A rank that is overdue itself is looked at once, before the launcher asks: see ``incident_case.py``,
-which ends it. One look serves both.
+The evidence of a rank that is overdue itself is taken once, before the launcher asks: see
+``hang_response.py``, which ends it.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import time
 
 from holdfast.base import clock
+from holdfast.base.own_file import replace_text
 from holdfast.base.processes import proc
 from holdfast.base.pure.printable import printable
-from holdfast.evidence.pure.incident_files import folder_name
-from holdfast.watch.monitor.stopped_time import StoppedTime
+from holdfast.evidence import proc_sample
+from holdfast.evidence.pure.evidence import Operations
+from holdfast.evidence.pure.incident_layout import folder_name
 from holdfast.watch.pure import monitor_messages as messages
+from holdfast.watch.pure.rank_messages import Dump, Dumped, SayWhere
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import select
+    from collections.abc import Mapping
     from typing import Any
 
-    from holdfast.evidence.pure.evidence import Operations, RankDigest
-    from holdfast.page.pure.clocks import Overdue
+    from holdfast.evidence.collector import RankCollector
+    from holdfast.evidence.pure.evidence import RankDigest
+    from holdfast.page.pure.clocks import RunningClock
     from holdfast.page.pure.page_view import PageView
     from holdfast.watch.monitor.monitor_reports import Reports
-    from holdfast.watch.monitor.rank_look import RankLook
-    from holdfast.watch.monitor.visitors import Seat
-    from holdfast.watch.pure.rank_messages import Alive, Dumped
+    from holdfast.watch.monitor.rank_sessions import RankSession
+    from holdfast.watch.pure.rank_messages import Alive
 
 SHARE = 0.5
 """Of the time that evidence may take: the rest is for the way to the leader and back."""
-FRESH_S = 5.0
-"""A rank that is overdue so soon after a verdict belongs to that incident."""
 WAKE_SHARE = 0.2
 """Of the time that evidence may take: so long the stacks of a rank that was stopped may take, after
 the verdict."""
+
+
+class StoppedTime:
+    """For how long one rank has been stopped, as far as looks at /proc tell.
+
+    A process that was continued between two looks has switched contexts.
+    """
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._switches = -1
+
+    def forget(self) -> None:
+        """The rank is another one."""
+        self._since = None
+
+    def look(self, pid: int, now: float) -> None:
+        """Look at it."""
+        shown = proc_sample.look_at(pid)
+        if shown is None or shown.state != "T":
+            self._since = None
+        elif self._since is None or shown.switches != self._switches:
+            self._since, self._switches = now, shown.switches
+
+    def seconds(self, now: float) -> float:
+        """0.0: it was not stopped when it was looked at last."""
+        return 0.0 if self._since is None else now - self._since
 
 
 class Looks:
@@ -54,19 +83,19 @@ class Looks:
         verdict: Of that incident, once it is there.
         stopped: For how long the rank has been stopped.
         pause_s: Of a rank with steps: since its last sign of progress.
-        is_gentle: No signal is sent for evidence, and none of it is written: see ``RankLook``.
+        is_gentle: No signal is sent for evidence, and none of it is written: see ``RankCollector``.
         wake_s: How long the stacks of a rank that was stopped may take.
     """
 
     def __init__(self, reports: Reports, epoll: select.epoll) -> None:
         self._reports = reports
         self._epoll = epoll
-        self._process: proc.Process | None = None  # of a rank that has no seat
-        self._has_told = False
+        self._process: proc.Process | None = None  # of a rank without a session
+        self._has_reported = False
         self._fresh_until = float("inf")
-        self.look: RankLook | None = None
-        self.asked: messages.LookNow | None = None
-        self.verdict: messages.GoOn | None = None
+        self.look: RankCollector | None = None
+        self.asked: messages.CollectEvidence | None = None
+        self.verdict: messages.Proceed | None = None
         self.stopped = StoppedTime()
         self.pause_s = 0.0
         self.is_gentle = False
@@ -84,7 +113,7 @@ class Looks:
 
     def begin(
         self,
-        seat: Seat | None,
+        session: RankSession | None,
         process: proc.Process,
         view: PageView | None,
         dump: str | None,
@@ -92,54 +121,53 @@ class Looks:
         within_s: float,
         *,
         wakes_stopped: bool,
-    ) -> RankLook:
+    ) -> RankCollector:
         """Look at a rank, or go on with the look at it that this incident has begun."""
         if self.look is None or not self._is_of(process, now):
+            from holdfast.evidence.collector import RankCollector  # noqa: PLC0415 - in memory by now
             from holdfast.evidence.dump_signal import signal_of_start  # noqa: PLC0415
-            from holdfast.watch.monitor.rank_look import (  # noqa: PLC0415 - as in incident_case.py
-                RankLook,
-            )
 
             self.forget()
-            helper = seat.helper if seat is not None else None
+            helper = session.helper if session is not None else None
             signum = (view.dump_signal if view is not None else 0) or signal_of_start(dump)
             self.stopped.look(process.pid, now)
-            self.look = RankLook(
+            self.look = RankCollector(
                 process,
                 signum,
                 dump,
-                helper,
                 self._epoll,
                 now,
                 now + within_s,
                 wakes_stopped=wakes_stopped,
                 is_gentle=self.is_gentle,
+                ask_helper=None if helper is None else lambda: helper.send(SayWhere()),
+                ask_stacks=None if helper is None else lambda: helper.send(Dump()),
             )
         return self.look
 
     def ask(
         self,
-        message: messages.LookNow,
-        seat: Seat | None,
+        message: messages.CollectEvidence,
+        session: RankSession | None,
         view: PageView | None,
         dump: str | None,
         now: float,
     ) -> None:
         """The launcher asks for evidence."""
         is_another = self.asked is not None and message.incident != self.asked.incident
-        if is_another or not self._is_of(seat.process if seat is not None else None, now):
+        if is_another or not self._is_of(session.process if session is not None else None, now):
             self.forget()
         if self.look is None:
             try:
-                process = seat.process if seat is not None else proc.Process(message.pid)
+                process = session.process if session is not None else proc.Process(message.pid)
             except (ProcessLookupError, OverflowError):
-                self._reports.tell(
-                    messages.Looked(message.incident, message.cycle, _of_gone(message))
+                self._reports.send(
+                    messages.EvidenceCollected(message.incident, message.cycle, _of_gone(message))
                 )
                 return
-            self.begin(seat, process, view, dump, now, message.within_s, wakes_stopped=False)
-            self._process = process if seat is None else None
-        self.asked, self._has_told = message, False
+            self.begin(session, process, view, dump, now, message.within_s, wakes_stopped=False)
+            self._process = process if session is None else None
+        self.asked, self._has_reported = message, False
 
     def _is_of(self, process: proc.Process | None, now: float) -> bool:
         """The look is at this process (None: at whichever), and of this incident."""
@@ -148,9 +176,13 @@ class Looks:
         )
 
     def helper_said(self, message: Alive | Operations | Dumped) -> None:
-        """Pass on what the rank's helper thread says."""
-        if self.look is not None:
-            self.look.helper_said(message)
+        """Pass on a message of the rank's helper thread."""
+        if self.look is None:
+            return
+        if isinstance(message, Dumped):
+            self.look.stacks.written()
+        else:
+            self.look.helper.answered(message if isinstance(message, Operations) else None)
 
     def step(self, now: float) -> bool:
         """Whether the look is over."""
@@ -160,26 +192,26 @@ class Looks:
         self,
         identity: dict[str, Any],
         view: PageView | None,
-        overdue: Overdue | None,
+        overdue: RunningClock | None,
         cycle: messages.Cycle,
         now: float,
     ) -> None:
-        """Tell the launcher, once, what was seen; write down the texts of a rank that lives on."""
+        """Send the launcher the digest, once; write down the texts of a rank that lives on."""
         look, asked = self.look, self.asked
-        if look is None or asked is None or self._has_told or not look.is_done:
+        if look is None or asked is None or self._has_reported or not look.is_done:
             return
-        self._has_told = True
+        self._has_reported = True
         found = self._digest(look, {**identity, "rank": asked.rank}, view, overdue, now)
         if overdue is None and not self.is_gentle:
             self._write(look, found, cycle)
-        self._reports.tell(messages.Looked(asked.incident, asked.cycle, found))
+        self._reports.send(messages.EvidenceCollected(asked.incident, asked.cycle, found))
 
     def _digest(
         self,
-        look: RankLook,
+        look: RankCollector,
         identity: dict[str, Any],
         view: PageView | None,
-        overdue: Overdue | None,
+        overdue: RunningClock | None,
         now: float,
     ) -> RankDigest:
         from holdfast.evidence.pure.rank_digest import digest  # noqa: PLC0415 - in memory by now
@@ -198,22 +230,22 @@ class Looks:
             stopped_s=self.stopped.seconds(now),
         )
 
-    def go_on(self, message: messages.GoOn, now: float) -> None:
+    def go_on(self, message: messages.Proceed, now: float) -> None:
         """The verdict is there: a rank that was left stopped is woken for its stacks.
 
-        Not where no rank is ended: somebody has stopped it.
+        Not where no rank is ended: a debugger, or a person, may have stopped it.
         """
-        self.verdict, self._fresh_until = message, now + FRESH_S
+        self.verdict, self._fresh_until = message, now + messages.JOINS_S
         verdict = message.verdict
         if self.look is not None and not (verdict.is_stall or verdict.is_pause):
             self.look.wake(now, now + self.wake_s)
 
     def case_over(self, now: float) -> None:
-        """The verdict on the rank is carried out, or dropped: a later one needs a look anew."""
-        self._fresh_until = min(self._fresh_until, now + FRESH_S)
+        """The verdict on the rank is carried out, or dropped: a later one takes new evidence."""
+        self._fresh_until = min(self._fresh_until, now + messages.JOINS_S)
 
     def left(self) -> None:
-        """The rank has died or left: what has been seen by then is all."""
+        """The rank has died or left: evidence that has come by then is all."""
         self._end_look()
 
     def failed(self, error: Exception) -> None:
@@ -225,14 +257,12 @@ class Looks:
         try:
             if self.look is not None:
                 self.look.close()
-        except Exception as error:  # noqa: BLE001 - as in incident_case.py
+        except Exception as error:  # noqa: BLE001 - as in hang_response.py
             self._reports.log("error", f"the evidence of a rank is incomplete: {error!r:.200}")
 
-    def _write(self, look: RankLook, found: RankDigest, cycle: messages.Cycle) -> None:
+    def _write(self, look: RankCollector, found: RankDigest, cycle: messages.Cycle) -> None:
         from holdfast.evidence.pure import incident  # noqa: PLC0415 - the same
-        from holdfast.evidence.pure.evidence_words import (  # noqa: PLC0415 - in memory by now
-            in_words,
-        )
+        from holdfast.evidence.pure.rank_words import in_words  # noqa: PLC0415 - in memory by now
 
         assert self.asked is not None
         if cycle.incidents is None:
@@ -242,16 +272,14 @@ class Looks:
             **in_words(found),
             "groups": [vars(group) for group in found.groups],
             "cycle": self.asked.cycle,
-            "time": time.strftime(incident.TIME_FORMAT, time.localtime(clock.wall())),
-            "operations": list(look.operations),
+            "time": clock.local_time(clock.wall()),
+            "operations": recent_operations(look),
         }
         try:
             make_room(cycle.room)
             os.makedirs(folder, exist_ok=True)
-            text = printable(incident.sight(record, look.text))
-            replace(f"{folder}/rank{found.rank}.txt", text)
-            body = json.dumps({**record, "stacks_text": look.text}, indent=1)
-            replace(f"{folder}/rank{found.rank}.json", body + "\n")
+            text = incident.sight(record, look.stacks.text)
+            write_incident(f"{folder}/rank{found.rank}", text, record, look.stacks.text)
         except Exception as error:  # noqa: BLE001 - a full disk does not keep the job waiting
             why = error.strerror if isinstance(error, OSError) else repr(error)
             self._reports.log("error", f"cannot write evidence to {folder}: {why}")
@@ -262,13 +290,19 @@ class Looks:
         if self._process is not None:
             self._process.close()
         self.look = self.asked = self.verdict = self._process = None
-        self._has_told, self._fresh_until = False, float("inf")
+        self._has_reported, self._fresh_until = False, float("inf")
 
 
-def _of_gone(message: messages.LookNow) -> RankDigest:
+def _of_gone(message: messages.CollectEvidence) -> RankDigest:
     from holdfast.evidence.pure.evidence import GONE, RankDigest  # noqa: PLC0415
 
     return RankDigest(message.rank, pid=message.pid, end=GONE)
+
+
+def recent_operations(look: RankCollector) -> list[str]:
+    """The last operations of a rank, for people."""
+    answer = look.helper.operations
+    return list(answer.recent) if answer is not None else []
 
 
 def make_room(path: str | None) -> None:
@@ -280,11 +314,7 @@ def make_room(path: str | None) -> None:
             pass
 
 
-def replace(path: str, text: str) -> None:
-    """Write a file that is complete whenever somebody looks.
-
-    Names of sections and folders may hold bytes that are not UTF-8 (as lone surrogates).
-    """
-    with open(f"{path}.new", "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(text)
-    os.replace(f"{path}.new", path)
+def write_incident(stem: str, text: str, record: Mapping[str, Any], stacks: str) -> None:
+    """Write a rank's part of an incident: a text, then the JSON file."""
+    replace_text(f"{stem}.txt", printable(text))
+    replace_text(f"{stem}.json", json.dumps({**record, "stacks_text": stacks}, indent=1) + "\n")

@@ -1,21 +1,17 @@
 """The rank monitor: a small process beside one rank, asleep until something can be wrong.
 
-The shell around ``watch.pure.monitor``: one epoll over the launcher's control connection, the
-rank's connections, the rank's pidfd and, during a verdict, the file its stacks are dumped into. It
-reads the rank's page, feeds the machine, carries out effects, and decides nothing itself.
+The shell around ``watch.pure.monitor``: it reads the rank's page, feeds the machine, carries out
+effects, and decides nothing itself.
 
     launcher ──control (fd 4)──┐                    ┌── page, read twice before a verdict
                                ├── rank monitor ────┼── pidfd: its death, and signals to it alone
     rank ──listener (fd 3)─────┘                    └── dump file: its stacks
 
-    visitors.py        who is served            incident_case.py    one verdict, carried out
-    limits_in_force.py what it watches for      monitor_reports.py  what it says
-
-What it survives: a launcher that does not read (nothing here waits for it), a rank that floods its
-socket or sends garbage (that connection ends, nothing else), its own replacement (a successor
-adopts an armed page). When the launcher is gone it ends what that launcher's ranks have started
-(``base/processes/kin.py``), and itself. A bare interpreter (``python -I -S``) runs it, within
-milliseconds.
+It survives a launcher that does not read (nothing here waits for it), a rank that floods its socket
+or sends garbage (that connection ends, nothing else), and its own replacement (a successor adopts
+an armed page). When the launcher is gone it ends all processes of that launcher's ranks
+(``base/processes/job_processes.py``), and itself. A bare interpreter (``python -I -S``) runs it,
+within milliseconds.
 """
 
 from __future__ import annotations
@@ -26,10 +22,9 @@ import signal
 import socket
 
 from holdfast.base import clock
-from holdfast.base.own_file import OwnFile
 from holdfast.base.processes import proc
 from holdfast.base.processes.bare_process import ignore_signals
-from holdfast.base.processes.inheritance import raise_descriptor_limit
+from holdfast.base.processes.process_defaults import raise_descriptor_limit
 from holdfast.base.processes.run_delay import RunDelay
 from holdfast.base.pure.codec import MessageError, decode
 from holdfast.base.pure.kill_ladder import SIGCONT, SIGKILL
@@ -39,27 +34,25 @@ from holdfast.net.channel import Channel
 from holdfast.net.descriptors import Descriptors
 from holdfast.page.page import Page, PageError, create_page, map_page
 from holdfast.page.pure import clocks
-from holdfast.page.pure.clocks import Limits as Timeouts
-from holdfast.page.pure.clocks import Snapshot
+from holdfast.page.pure.clocks import Snapshot, Timeouts
 from holdfast.page.pure.page_view import PageView
 from holdfast.watch.monitor.limits_in_force import LimitsInForce
 from holdfast.watch.monitor.looks import WAKE_SHARE, Looks
 from holdfast.watch.monitor.monitor_reports import Reports
-from holdfast.watch.monitor.step_source import StepSource
-from holdfast.watch.monitor.visitors import Seat, Visitor, Visitors
+from holdfast.watch.monitor.rank_sessions import Caller, RankSession, RankSessions
 from holdfast.watch.pure import monitor
 from holdfast.watch.pure import monitor_messages as messages
 from holdfast.watch.pure.learned import TrippedLimits
 from holdfast.watch.pure.rank_messages import (
     Alive,
     Armed,
-    Bye,
     CountCollectives,
     Counted,
     Dumped,
     Hello,
-    Limits,
+    LeaveMonitor,
     Ok,
+    TimeoutsInForce,
     Welcome,
 )
 
@@ -67,13 +60,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from holdfast.base.processes.kin import Kin
+    from holdfast.base.own_file import OwnFile
+    from holdfast.base.processes.job_processes import Kin
     from holdfast.net.pure.frames import Message
     from holdfast.page.lease import Lease
-    from holdfast.page.pure.clocks import Overdue
-    from holdfast.watch.monitor.incident_case import Case
+    from holdfast.page.pure.clocks import RunningClock
+    from holdfast.watch.monitor.hang_response import HangResponse
     from holdfast.watch.monitor.restarter import Restarter
-    from holdfast.watch.pure.rank_messages import Raised
+    from holdfast.watch.monitor.step_source import StepSource
+    from holdfast.watch.pure.rank_messages import RaisedTimeouts
 
 LISTENER_FD = 3
 CONTROL_FD = 4
@@ -102,24 +97,24 @@ def sleep_s(deadline: float | None, now: float) -> float | None:
 
 
 class Monitor:
-    """One process's worth of watching."""
+    """Watches one rank at a time."""
 
     def __init__(self, listener: socket.socket, control: socket.socket) -> None:
         self._descriptors = Descriptors()
         self._listener = listener
-        self._told: list[Message] = []  # by the launcher, and not done yet
+        self._from_launcher: list[Message] = []  # messages that are not carried out yet
         self._control = Channel(
             control,
             self._descriptors,
-            lambda _, message: self._told.append(message),
+            lambda _, message: self._from_launcher.append(message),
             lambda _: None,
         )
         self._descriptors.call(self._control.fileno(), self.catch_up)
         self._reports = Reports(self._control)
-        self._visitors = Visitors(listener, self._descriptors, self)
+        self._sessions = RankSessions(listener, self._descriptors, self)
         self._over = False
         # From "configure"
-        self._config = messages.Configure({}, 0, None, 0.0, "")
+        self._config = messages.ConfigureMonitor({}, 0, None, 0.0, "")
         self._socket_file: OwnFile | None = None
         self._tripped = TrippedLimits()
         self._limits = LimitsInForce(self._tripped)
@@ -127,7 +122,7 @@ class Monitor:
         self._restarter: Restarter | None = None
         self._lease: Lease | None = None
         self._lease_over: float | None = None
-        self._kin: Kin | None = None
+        self._descendants: Kin | None = None
         # From "cycle"
         self._cycle: messages.Cycle | None = None
         self._page: Page | None = None
@@ -136,23 +131,23 @@ class Monitor:
         self._is_watching = False
         self._has_armed = False  # once in this cycle
         self._awaited: messages.Await | None = None  # it has not been armed, and should be
-        self._left_at: float | None = None  # seen by us; the page may know it better
-        self._case: Case | None = None
+        self._left_at: float | None = None  # as seen here; the page may know it better
+        self._case: HangResponse | None = None
         self._run_delay: RunDelay | None = None  # since its first signal
         self._is_asked = False  # how many collectives it has been in
-        self._step_source = StepSource(self._reports)
+        self._step_source: StepSource | None = None
         self._looks = Looks(self._reports, self._descriptors.epoll)
 
     # ------------------------------------------------------------ the loop
 
     def run(self) -> None:
-        """Serve until told to stop, or nobody is left to serve."""
+        """Serve until the launcher is gone, or a signal ends this."""
         while not self._over:
             self._descriptors.wait(sleep_s(self._next_deadline(), clock.monotonic()))
             self._tick(clock.monotonic())
 
     def close(self) -> None:
-        """Leave nothing in the file system that nobody else removes."""
+        """Remove the files that no other process removes."""
         if self._socket_file is not None:
             self._socket_file.remove()
         if folder := self._config.private_dir:
@@ -162,11 +157,11 @@ class Monitor:
 
     def _next_deadline(self) -> float | None:
         deadlines = (
-            self._visitors.next_deadline(),
+            self._sessions.next_deadline(),
             self._looks.next_step_at,
             self._watch.next_deadline() if self._is_watching else None,
             self._lease_until(clock.monotonic()),
-            self._kin.next_look_at if self._kin is not None else None,
+            self._descendants.next_look_at if self._descendants is not None else None,
             self._restarter.next_deadline() if self._restarter is not None else None,
         )
         return min((at for at in deadlines if at is not None), default=None)
@@ -175,15 +170,15 @@ class Monitor:
         self._step_evidence(now)
         if self._is_watching:
             self._look(now)
-        self._visitors.dismiss_late(now)
-        self._visitors.look_for_end(now)
+        self._sessions.dismiss_late(now)
+        self._sessions.look_for_end(now)
         if self._restarter is not None:
             self._restarter.on_time(now)
         until = self._lease_until(now)
         if until is not None and now >= until:
             self._launcher_stopped(until, now)
-        if self._kin is not None and now >= self._kin.next_look_at:
-            self._kin.look(now)
+        if self._descendants is not None and now >= self._descendants.next_look_at:
+            self._descendants.look(now)
 
     def _lease_until(self, now: float) -> float | None:
         """None also if it is over, and the ranks are ended."""
@@ -200,13 +195,13 @@ class Monitor:
                 limits = Timeouts(initial=cfg["first_call_timeout"])
             delay = self._run_delay
             waited_s = delay.since_s() if delay is not None else 0.0
-            if not self._feed(monitor.Looked(snapshot, limits, waited_s), now):
+            if not self._feed(monitor.PageRead(snapshot, limits, waited_s), now):
                 break
 
     def _snapshot(self, view: PageView) -> Snapshot | None:
-        """What the page shows; of a rank that left without a word, that it has left.
+        """The page's; of a rank that left without a bye, that it has left.
 
-        One that has shown progress since then has lost its connection, and nothing else.
+        A rank that has made progress since then has lost its connection, and nothing else.
         """
         shown, left_at = view.snapshot(), self._left_at
         if shown is None and self._awaited is not None:
@@ -227,7 +222,7 @@ class Monitor:
                 continue
             try:
                 self._carry_out(effect, now)
-            except Exception as error:  # noqa: BLE001 - K-2: no hung rank lives on because of us
+            except Exception as error:  # noqa: BLE001 - K-2: no failure here saves a hung rank
                 self._reports.log(
                     "error",
                     f"local rank {self._config.local_rank} is hung, and its monitor failed "
@@ -240,46 +235,46 @@ class Monitor:
             self._open_case(effect.overdue, now, effect.until)
         elif isinstance(effect, monitor.LookAtState):
             self._look_at_state(now, asks=effect.asks)
-        elif isinstance(effect, monitor.Send):
+        elif isinstance(effect, monitor.SendSignal):
             self._send(effect)
         elif self._case is not None:
             self._go_on(self._case, effect, now)
 
     def _look_at_state(self, now: float, *, asks: bool) -> None:
-        seat = self._visitors.seat
-        if seat is None:
+        session = self._sessions.session
+        if session is None:
             return
-        self._looks.stopped.look(seat.process.pid, now)
-        if asks and seat.helper is not None and not self._is_asked:
+        self._looks.stopped.look(session.process.pid, now)
+        if asks and session.helper is not None and not self._is_asked:
             self._is_asked = True
-            seat.helper.send(CountCollectives())
+            session.helper.send(CountCollectives())
 
-    def _send(self, effect: monitor.Send) -> None:
+    def _send(self, effect: monitor.SendSignal) -> None:
         """The signal first: nothing that is said about it may keep it from being sent."""
-        seat = self._visitors.seat
-        was_sent = seat is not None and seat.process.send(effect.signal)
+        session = self._sessions.session
+        was_sent = session is not None and session.process.send(effect.signal)
         is_grace_next = effect.signal not in (SIGCONT, SIGKILL)
-        self._run_delay = RunDelay(seat.process.pid) if seat and is_grace_next else None
+        self._run_delay = RunDelay(session.process.pid) if session and is_grace_next else None
         if self._case is not None:
             self._case.note_signal(effect, was_sent=was_sent)
 
     # ------------------------------------------------------------ a verdict
 
-    def _open_case(self, overdue: Overdue, now: float, until: float) -> None:
-        seat, view, cycle = self._visitors.seat, self._view, self._cycle
-        if seat is None or view is None or cycle is None:
+    def _open_case(self, overdue: RunningClock, now: float, until: float) -> None:
+        session, view, cycle = self._sessions.session, self._view, self._cycle
+        if session is None or view is None or cycle is None:
             return
         self._choose_looks(overdue, now)
         judged = self._looks.verdict
         if judged is not None and not belongs_to(overdue.clock, judged.verdict):
             self._looks.forget()
-        from holdfast.watch.monitor.incident_case import Case  # noqa: PLC0415 - in memory by now
+        from holdfast.watch.monitor.hang_response import HangResponse  # noqa: PLC0415 - in memory by now
 
-        self._case = Case(
+        self._case = HangResponse(
             overdue,
-            seat,
+            session,
             view,
-            {"rank": seat.rank, **self._identity()},
+            {"rank": session.rank, **self._identity()},
             cycle,
             self._watch,
             self._reports,
@@ -290,7 +285,7 @@ class Monitor:
         )
         self._step_evidence(now)
 
-    def _choose_looks(self, overdue: Overdue | None, now: float) -> None:
+    def _choose_looks(self, overdue: RunningClock | None, now: float) -> None:
         """A rank that merely pauses is not disturbed for a line of the log."""
         progress, view = self._watch.progress, self._view
         by_steps = view is not None and view.is_by_steps
@@ -302,7 +297,7 @@ class Monitor:
         )
 
     def _step_evidence(self, now: float) -> None:
-        """Go on with the look at the rank; what is done about it waits for the launcher."""
+        """Go on with the evidence; the end of the rank waits for the launcher."""
         case, cycle = self._case, self._cycle
         try:
             if case is None:
@@ -312,7 +307,7 @@ class Monitor:
             if cycle is not None:
                 overdue = case.overdue if case is not None else None
                 self._looks.report(self._identity(), self._view, overdue, cycle, now)
-        except Exception as error:  # noqa: BLE001 - K-2: what is missing is missing, no more than that
+        except Exception as error:  # noqa: BLE001 - K-2: missing evidence saves no rank
             self._looks.failed(error)
         if case is not None and case.has_all_evidence:
             verdict = self._looks.verdict
@@ -320,14 +315,14 @@ class Monitor:
             self._feed(monitor.EvidenceTaken(is_hang), now)
 
     def _identity(self) -> dict[str, Any]:
-        seat = self._visitors.seat
+        session = self._sessions.session
         return {
             "node": self._config.node,
             "local_rank": self._config.local_rank,
-            "pid": seat.process.pid if seat is not None else 0,
+            "pid": session.process.pid if session is not None else 0,
         }
 
-    def _go_on(self, case: Case, effect: monitor.Effect, now: float) -> None:
+    def _go_on(self, case: HangResponse, effect: monitor.Effect, now: float) -> None:
         if isinstance(effect, monitor.Conclude):
             case.conclude(now)
         elif isinstance(effect, monitor.ReportStuck):
@@ -339,19 +334,19 @@ class Monitor:
     # ------------------------------------------------------------ from the launcher
 
     def catch_up(self) -> None:
-        """Do what the launcher has said."""
+        """Carry out the launcher's messages."""
         self._control.receive()
-        frames, self._told = self._told, []
-        told = []
+        frames, self._from_launcher = self._from_launcher, []
+        received = []
         for frame in frames:
             try:
-                told.append(decode(messages.TO_MONITOR, frame))
-            except MessageError as error:  # the launcher is older than what is installed now
+                received.append(decode(messages.TO_MONITOR, frame))
+            except MessageError as error:  # another version was installed since the launcher began
                 self._reports.log("error", f"the launcher sent a malformed message: {error}")
-        cycles = [message for message in told if isinstance(message, messages.Cycle)]
-        for message in told:
+        cycles = [message for message in received if isinstance(message, messages.Cycle)]
+        for message in received:
             match message:
-                case messages.Configure():
+                case messages.ConfigureMonitor():
                     self._configure(message)
                 case messages.Cycle():
                     # Of several, all but the last are over, and their pages are gone: ranks can
@@ -366,19 +361,18 @@ class Monitor:
                     is_news = self._watch.stopping_at is None
                     if is_news and self._cycle is not None and cycle == self._cycle.cycle:
                         self._watch.stopping_at = at
-                case messages.LookNow():
+                case messages.CollectEvidence():
                     self._look_now(message)
-                case messages.GoOn(verdict=verdict):
+                case messages.Proceed(verdict=verdict):
                     now = clock.monotonic()
                     self._looks.go_on(message, now)
                     if verdict.is_stall or verdict.is_pause:
-                        judged = monitor.StallJudged(verdict.is_pause, verdict.again_s)
-                        self._feed(judged, now)
+                        self._feed(verdict, now)
         if self._control.gone is not None and not self._over:
             self._over = True
             self._launcher_gone()
 
-    def _configure(self, config: messages.Configure) -> None:
+    def _configure(self, config: messages.ConfigureMonitor) -> None:
         self._config = config
         cfg: dict[str, Any] = config.cfg
         self._reports.configure(config)
@@ -393,6 +387,8 @@ class Monitor:
         )
         self._looks.wake_s = WAKE_SHARE * self._watch.evidence_s
         if config.standalone:
+            from holdfast.base.own_file import OwnFile  # noqa: PLC0415 - where used
+
             self._socket_file = OwnFile(self._listener.getsockname())
             self._end_on_signals()
         if config.restarter:
@@ -407,15 +403,15 @@ class Monitor:
                 self._lease = Lease(path, writable=False)
             except OSError as error:
                 self._reports.log("warning", f"{path} cannot be read: {error}")
-        self._reports.tell(messages.Ready())
+        self._reports.send(messages.MonitorReady())
         if config.marker is not None:
-            from holdfast.base.processes.kin import Kin  # noqa: PLC0415 - nobody has to wait for it
+            from holdfast.base.processes.job_processes import Kin  # noqa: PLC0415 - after Ready
 
-            self._kin = Kin(config.marker, config.runtime_dir, config.local_rank)
-        # Only a verdict needs it, so nobody has to wait for it. But a verdict must not: what hangs
-        # then may be the file system.
-        import holdfast.watch.monitor.incident_case  # noqa: PLC0415
-        import holdfast.watch.monitor.rank_look  # noqa: F401, PLC0415
+            self._descendants = Kin(config.marker, config.runtime_dir, config.local_rank)
+        # Only a verdict needs these, so they come after Ready. A verdict itself must not import: a
+        # hung file system may be the reason for it.
+        import holdfast.evidence.collector  # noqa: PLC0415
+        import holdfast.watch.monitor.hang_response  # noqa: F401, PLC0415
 
     def _end_on_signals(self) -> None:
         reader, writer = os.pipe()
@@ -432,17 +428,17 @@ class Monitor:
 
     def _begin_cycle(self, cycle: messages.Cycle) -> None:
         """Forget the last cycle's rank; adopt this cycle's, if a predecessor watched it already."""
-        self._visitors.dismiss_all(f"cycle {cycle.cycle} has begun")
-        self._visitors.vacate("its cycle is over")
+        self._sessions.dismiss_all(f"cycle {cycle.cycle} has begun")
+        self._sessions.release("its cycle is over")
         if self._cycle is None:
-            self._visitors.open()
+            self._sessions.open()
         self._cycle, self._has_armed = cycle, False
         self._watch.stopping_at = None
         self._looks.forget()
         self._looks.stopped.forget()
         self._is_asked = False
-        if self._kin is not None:
-            self._kin.cycle_began(clock.monotonic())
+        if self._descendants is not None:
+            self._descendants.cycle_began(clock.monotonic())
         self._map(cycle.page)
         if self._view is not None:
             self._adopt(self._view)
@@ -469,11 +465,11 @@ class Monitor:
             process = proc.Process(view.pid)
         except (ProcessLookupError, OverflowError):
             return
-        if process.start_ticks != view.start_ticks:  # somebody else has its pid now
+        if process.start_ticks != view.start_ticks:  # another process has its pid now
             process.close()
             return
         self._limits.limits = view.limits()
-        self._visitors.take(Seat(view.global_rank, process, None))
+        self._sessions.take(RankSession(view.global_rank, process, None))
         self._reports.log("info", f"rank {view.global_rank} (pid {process.pid}) is watched again")
         if snapshot.left_at is None:
             self._arm()
@@ -484,28 +480,28 @@ class Monitor:
     def _await(self, message: messages.Await) -> None:
         """Watch a rank that may hang before its first call. It need not have said hello.
 
-        The seat is held for the process that the launcher has started. Where that is a shell, the
-        rank is another process, which takes the seat when it calls.
+        The session is that of the process that the launcher has started. Where that is a shell, the
+        rank is another process, which gets the session when it connects.
         """
         cycle = self._cycle
         if cycle is None or message.cycle != cycle.cycle or self._has_armed:
-            return  # the launcher may not have heard of it yet
-        if self._visitors.seat is None:
+            return  # the message may have crossed with the rank's
+        if self._sessions.session is None:
             try:
                 process = proc.Process(message.pid)
             except (ProcessLookupError, OverflowError):
                 return
-            self._visitors.take(Seat(message.rank, process, None))
+            self._sessions.take(RankSession(message.rank, process, None))
         self._is_watching, self._awaited = True, message
 
-    def _look_now(self, message: messages.LookNow) -> None:
+    def _look_now(self, message: messages.CollectEvidence) -> None:
         cycle = self._cycle
         if cycle is not None and cycle.cycle == message.cycle:
-            seat, now = self._visitors.seat, clock.monotonic()
+            session, now = self._sessions.session, clock.monotonic()
             if self._case is None:
                 self._choose_looks(None, now)
             try:
-                self._looks.ask(message, seat, self._view, cycle.dump, now)
+                self._looks.ask(message, session, self._view, cycle.dump, now)
             except Exception as error:  # noqa: BLE001 - as in _step_evidence
                 self._looks.failed(error)
 
@@ -518,7 +514,7 @@ class Monitor:
         self._lease_over = until
         slept_s = now - self._lease.moved_at
         if self._cycle is not None:  # before they end: their launcher asks for the reason then
-            self._reports.tell(messages.LeaseOver(self._cycle.cycle, slept_s))
+            self._reports.send(messages.LeaseOver(self._cycle.cycle, slept_s))
         if self._end_all():
             self._reports.log(
                 "error",
@@ -528,11 +524,11 @@ class Monitor:
 
     def _end_all(self) -> int:
         """End all that the launcher's ranks are; how many that were."""
-        if self._kin is None:
-            return 0  # they are not ours
-        if self._visitors.seat is not None:
-            self._visitors.seat.process.send(SIGKILL)
-        ended = self._kin.end_all()
+        if self._descendants is None:
+            return 0  # this monitor may not end them
+        if self._sessions.session is not None:
+            self._sessions.session.process.send(SIGKILL)
+        ended = self._descendants.end_all()
         for pid, why in ended.left.items():
             self._reports.log("warning", f"process {pid} is left alone: {why}")
         return ended.killed
@@ -550,25 +546,31 @@ class Monitor:
 
     def rejects(self, pid: int, hello: Hello) -> str | None:
         """Refuse steps of a process that is not the rank."""
+        if not hello.by_steps:
+            return None
+        if self._step_source is None:
+            from holdfast.watch.monitor.step_source import StepSource  # noqa: PLC0415 - where used
+
+            self._step_source = StepSource(self._reports)
         return self._step_source.rejects(pid, hello)
 
-    def greet(self, visitor: Visitor, seat: Seat, *, is_new: bool) -> None:
-        """Tell a rank what it is measured by, and where it writes."""
+    def accept(self, caller: Caller, session: RankSession, *, is_new: bool) -> None:
+        """Send a rank its timeouts, and the paths that it writes to."""
         if is_new:
             self._is_asked = False
-            self._give_own_page(seat.process.pid)
+            self._give_own_page(session.process.pid)
         cycle, view = self._cycle, self._view
         if cycle is None:
-            self._visitors.turn_away(visitor, "no cycle has begun")
+            self._sessions.refuse(caller, "no cycle has begun")
             return
         # None: no space for a page, or it cannot be read. The rank runs unwatched.
         page = cycle.page if view is not None else None
         cfg, learned = self._limits.welcome(self._config.cfg)
         takes_helper = page is not None
-        visitor.send(Welcome(page, cfg, cycle.dump, cycle.cycle, learned, takes_helper))
-        self._reports.tell(messages.Hello(seat.rank, seat.process.pid))
-        wants_on = visitor.hello.resume
-        is_writer = view is not None and view.pid == seat.process.pid
+        caller.send(Welcome(page, cfg, cycle.dump, cycle.cycle, learned, takes_helper))
+        self._reports.send(messages.RankConnected(session.rank, session.process.pid))
+        wants_on = caller.hello.resume
+        is_writer = view is not None and view.pid == session.process.pid
         if wants_on and is_writer and (not self._is_watching or self._left_at is not None):
             self._arm()
 
@@ -583,17 +585,17 @@ class Monitor:
             self._reports.log("error", str(error))
         self._map(cycle.page)
 
-    def answer(self, seat: Seat, message: Armed | Limits | Bye) -> Ok:
-        """Do what the rank asks for."""
+    def answer(self, session: RankSession, message: Armed | TimeoutsInForce | LeaveMonitor) -> Ok:
+        """Carry out a request of the rank."""
         match message:
             case Armed():
                 self._arm()
-            case Limits():
+            case TimeoutsInForce():
                 return Ok(self._update_limits(message))
-            case Bye():
-                self._warn_of_open_sections(seat)
-                if not self._watches_exit(seat, "said bye"):
-                    self.left(seat, "said bye")
+            case LeaveMonitor():
+                self._warn_of_open_sections(session)
+                if not self._watches_exit(session, "said bye"):
+                    self.left(session, "said bye")
         return Ok()
 
     def helper_said(self, message: Alive | Operations | Dumped | Counted) -> None:
@@ -611,31 +613,30 @@ class Monitor:
         self._left_at = self._awaited = None
         if self._cycle is not None:
             by_steps = self._view.is_by_steps
-            self._reports.tell(messages.Armed(self._cycle.cycle, by_steps))
+            self._reports.send(messages.WatchBegan(self._cycle.cycle, by_steps))
         if self._restarter is not None:
             self._restarter.handle_message()
 
-    def _watches_exit(self, seat: Seat, why: str) -> bool:
+    def _watches_exit(self, session: RankSession, why: str) -> bool:
         """The rank leaves; whether its process is watched on. It may hang on its way out.
 
-        Not if it was not watched before. Nor the process that started
-        this monitor, a notebook or a test: nobody said that it would end. A verdict that is on its
-        way is dropped, for the rank has disarmed.
+        Not if it was not watched before, and not the process that started this monitor: a notebook
+        or a test goes on. A verdict that is on its way is dropped, for the rank has disarmed.
         """
         if self._left_at is not None:
             return True
         if self._awaited is not None:
             return False
-        has_end = seat.process.pid != os.getppid() and self._view is not None
+        has_end = session.process.pid != os.getppid() and self._view is not None
         if not has_end or not self._is_watching or self._watch.exit_s is None:
             return False
         now = clock.monotonic()
         self._drop(why, now)
         self._left_at = now
-        self._say_bye(seat)
+        self._say_bye(session)
         return True
 
-    def _update_limits(self, message: Limits) -> Raised:
+    def _update_limits(self, message: TimeoutsInForce) -> RaisedTimeouts:
         raised = self._limits.update(message)
         new = self._limits.limits
         if message.heartbeat is not None:
@@ -650,34 +651,33 @@ class Monitor:
             )
         return raised
 
-    def _warn_of_open_sections(self, seat: Seat) -> None:
+    def _warn_of_open_sections(self, session: RankSession) -> None:
         still_open = sorted(self._view.open_sections()) if self._view is not None else []
-        # Every rank of a job leaves alike; once is enough to be told.
-        if still_open and seat.rank == 0:
+        # All ranks of a job leave alike: one warning is enough.
+        if still_open and session.rank == 0:
             self._reports.log(
                 "warning",
-                f"rank {seat.rank} (pid {seat.process.pid}) leaves while sections "
+                f"rank {session.rank} (pid {session.process.pid}) leaves while sections "
                 f"{still_open} are open; call end_all_sections() before "
                 "shutdown_workload_monitoring()",
             )
 
-    def holds(self, seat: Seat) -> bool:
-        """The rank has closed its connection; whether its seat is kept for it.
+    def holds(self, session: RankSession) -> bool:
+        """The rank has closed its connection; whether its session is kept.
 
-        So during a verdict: what was begun is ended by the rank's death, or by disarming. And where
-        its end is watched: it may be on its way out for ever, for destructors of collectives hang.
-        And where it has to be armed yet.
+        It is during a verdict, which the rank's death or disarming ends; where its end is watched,
+        for destructors of collectives may hang; and where it has to be armed yet.
         """
         if self._case is not None or self._awaited is not None:
             return self._view is not None
-        return self._watches_exit(seat, "closed its connection")
+        return self._watches_exit(session, "closed its connection")
 
-    def yields(self, seat: Seat) -> bool:
+    def can_be_replaced(self, session: RankSession) -> bool:
         """Whether a rank that has left, or never came, makes room for another process."""
         is_free = self._left_at is not None or self._awaited is not None
-        return seat.visitor is None and is_free and self._case is None
+        return session.caller is None and is_free and self._case is None
 
-    def left(self, seat: Seat, why: str) -> None:
+    def left(self, session: RankSession, why: str) -> None:
         """Watch the rank no more."""
         self._looks.left()
         if not self._is_watching:
@@ -685,7 +685,7 @@ class Monitor:
         self._drop(why, clock.monotonic())
         self._is_watching = False
         if self._left_at is None and self._awaited is None:
-            self._say_bye(seat)
+            self._say_bye(session)
         self._left_at = self._awaited = None
 
     def _drop(self, why: str, now: float) -> None:
@@ -696,8 +696,8 @@ class Monitor:
             self._case.close(why, now)
             self._case = None
 
-    def _say_bye(self, seat: Seat) -> None:
-        self._reports.tell(messages.Bye(seat.rank, seat.process.pid))
+    def _say_bye(self, session: RankSession) -> None:
+        self._reports.send(messages.RankLeft(session.rank, session.process.pid))
         if self._restarter is not None:
             self._restarter.handle_disconnect()
 

@@ -1,9 +1,9 @@
 """Which process may report the optimizer steps of a rank: the rank, not a child of it.
 
-The hook that counts steps (``watch/rank/auto/sitecustomize.py``) leaves the environment of the
-first Python that loads it. That is the rank, or the Python that a shell started in its place. But
-where the rank ignores PYTHONPATH (``python -I``, ``-E``, ``-S``), the first one is a child of the
-rank, and watching it would leave the rank unwatched, or end the job for a child that does nothing.
+The hook that counts steps leaves the environment of the first Python that loads it: the rank, or
+the Python that a shell started in its place. But where the rank ignores PYTHONPATH (``python -I``,
+``-E``, ``-S``), that is a child of the rank, and watching it would leave the rank unwatched, or end
+the job for a child that does nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INTERPRETERS = ("python", "pypy")
 
 
 class StepSource:
-    """Tells ranks from their children, by their ancestors up to the launcher, our own parent.
+    """Tells ranks from their children, by their ancestors up to the launcher, the parent process.
 
     Args:
         reports: Told of the first child that is rejected.

@@ -1,1 +1,1 @@
-"""What the monitor of a rank decides, and the messages between it, the rank and the launcher."""
+"""Decisions of a rank's monitor, and its messages with the rank and the launcher."""

@@ -1,4 +1,4 @@
-"""Where a launcher's restarts stand, told to whatever restarts around it. Pure.
+"""State of a launcher's restarts, for a restarter around it that reads its lines. Pure.
 
 UNINITIALIZED ──► INITIALIZE ──► HANDLING_START ──► HANDLING_PROCESSING ⟲
       │               │               │    └──────────────┐   │
@@ -45,7 +45,7 @@ RESTARTING = frozenset({_S.HANDLING_START, _S.HANDLING_PROCESSING})
 
 
 class RestartEvent(Enum):
-    """What can happen to a rank, as its monitor sees it."""
+    """An event of a rank, as its monitor sees it."""
 
     MESSAGE = "first heartbeat or section of a rank, or one while restarting"
     DISCONNECT = "the rank left its monitor, or died"
@@ -72,7 +72,7 @@ def next_state(state: RankMonitorState, event: RestartEvent) -> RankMonitorState
 
 
 class RestarterLogger(Protocol):
-    """Who is told of every new state."""
+    """Gets a line for every new state."""
 
     def log_restarter_event(self, msg: str, /) -> None:
         """Take one line."""
@@ -115,7 +115,7 @@ class RankMonitorStateMachine:
         self._handle(RestartEvent.DISCONNECT)
 
     def handle_signal(self) -> None:
-        """The monitor was told to end."""
+        """A signal ends the monitor."""
         self._handle(RestartEvent.SIGNAL)
 
     def handle_periodic_check(self) -> None:
@@ -156,6 +156,6 @@ class RestartChecks:
         return self._next_at
 
     def on_time(self, now: float) -> None:
-        """Tell it, if it is time."""
+        """Repeat the line, if it is time."""
         if self._next_at is not None and now >= self._next_at:
             self._machine.handle_periodic_check()

@@ -5,8 +5,8 @@
     -> at least the limit that was given, where that is kept
     -> at least the current limit, where the interval was measured after a restart
 
-Seconds everywhere; ``NEVER`` stands for an interval that nobody has seen end. Which intervals, and
-that all ranks use the same ones, is the caller's concern. Pure.
+Seconds everywhere; ``NEVER`` stands for an interval that has not ended yet. The caller chooses the
+intervals, the same ones on all ranks. Pure.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def missing(
     selected: Collection[str] | None,
     with_outside: bool,
 ) -> list[str]:
-    """What has to be seen at least once before the limits of sections can be learned.
+    """Sections that must be measured once before limits can be learned.
 
     Args:
         longest_s: Longest interval per section, all configured sections.

@@ -1,25 +1,17 @@
-"""The life of one rank's watch, from armed to dead.
-
-Pure: ``handle(event, now)`` returns effects as data, :meth:`Watch.next_deadline` says when it wants
-to look again. Times are seconds of the caller's monotonic clock. ::
+"""The watch of one rank, from armed to dead. Pure; instants are of the monotonic clock.
 
     IDLE ──armed──► WATCHING ──overdue, twice──► the steps of ``kill_ladder``, evidence first
     any state ──gone, disarmed──► IDLE          any state ──armed anew, left──► WATCHING
 
-A rank that has left its monitor is watched on, by one clock: its process is expected to end.
-
-Rules kept here:
-
     H-1  a verdict needs a second look that agrees with the first: the page has no lock
-    H-2  tickless: look again at ``min(next deadline, now + shortest limit)``; see
-         watch/pure/hang.py
-    K-2  nobody is signalled before the evidence is concluded: ``TakeEvidence`` precedes
-         ``Conclude`` precedes ``Send``
+    H-2  tickless: look again at ``min(next deadline, now + shortest limit)`` (``hang.py``)
+    K-2  no rank is signalled before the evidence is concluded: ``TakeEvidence`` precedes
+         ``Conclude`` precedes ``SendSignal``
     one verdict per watch; it is dropped where the rank dies or disarms in the meantime
     a monitor that woke late by itself gives the rank the delay back (``base/pure/excuse.py``)
     a learned limit never trips twice at the same value (``learned.TrippedLimits``)
-    a rank that its launcher has asked to end may be saving its work: of its clocks only those of
-    sections that it opens from then on count
+
+A rank that has left its monitor is watched on, by one clock: its process is expected to end.
 """
 
 from __future__ import annotations
@@ -34,11 +26,12 @@ from holdfast.base.pure.kill_ladder import (
     KillLadder,
 )
 from holdfast.base.pure.value import Value
+from holdfast.evidence.pure.evidence import Verdict as JobVerdict
 from holdfast.page.pure import clocks
-from holdfast.page.pure.clocks import Limits, Overdue, Snapshot
+from holdfast.page.pure.clocks import RunningClock, Snapshot, Timeouts
 from holdfast.watch.pure import hang
 from holdfast.watch.pure.learned import TrippedLimits
-from holdfast.watch.pure.steps import Progress
+from holdfast.watch.pure.steps import StepProgress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,14 +53,14 @@ HUNG = "hung"
 GRACE_OVER = "grace over"
 
 
-class Looked(Value):
+class PageRead(Value):
     """The page was read; ``snapshot`` is ``None`` when the rank is not armed.
 
     ``waited_s``: see :meth:`.KillLadder.climb`.
     """
 
     snapshot: Snapshot | None
-    limits: Limits
+    limits: Timeouts
     waited_s: float = 0.0
 
 
@@ -77,20 +70,8 @@ class EvidenceTaken(Value):
     is_hang: bool = False
 
 
-class StallJudged(Value):
-    """All ranks of the job have been looked at, as others make no steps; none is ended for it.
-
-    Attributes:
-        is_pause: It is too short to be a stall.
-        again_s: After which another look may tell more; 0.0: no such time is known.
-    """
-
-    is_pause: bool = False
-    again_s: float = 0.0
-
-
 class CollectivesCounted(Value):
-    """The rank has said how many there were; see ``steps.Progress.counted``."""
+    """The rank has said how many there were; see ``steps.StepProgress.counted``."""
 
     total: int
 
@@ -112,17 +93,17 @@ class LookAtState(Value):
 class TakeEvidence(Value):
     """Collect traces of why, until ``EvidenceTaken`` or the instant ``until``."""
 
-    overdue: Overdue
+    overdue: RunningClock
     until: float
 
 
 class Conclude(Value):
-    """Write down what is known, before anything is done."""
+    """Write the evidence down, before any signal."""
 
-    overdue: Overdue
+    overdue: RunningClock
 
 
-class Send(Value):
+class SendSignal(Value):
     """Send a signal to the rank's process alone; ``why`` is ``HUNG`` or ``GRACE_OVER``."""
 
     signal: int
@@ -132,24 +113,25 @@ class Send(Value):
 class Abandon(Value):
     """The verdict is dropped; ``why`` completes "abandoned: the rank ...". Nothing more is sent."""
 
-    overdue: Overdue
+    overdue: RunningClock
     why: str
 
 
 class ReportStuck(Value):
     """SIGKILL did not end the process."""
 
-    overdue: Overdue
+    overdue: RunningClock
 
 
 if TYPE_CHECKING:
-    Event: TypeAlias = Looked | EvidenceTaken | StallJudged | CollectivesCounted | RankGone
+    Event: TypeAlias = PageRead | EvidenceTaken | JobVerdict | CollectivesCounted | RankGone
+    """``JobVerdict``: that on a stall or a pause of the job, of which no rank is ended."""
     Effect: TypeAlias = (
-        LookAgain | LookAtState | TakeEvidence | Conclude | Send | Abandon | ReportStuck
+        LookAgain | LookAtState | TakeEvidence | Conclude | SendSignal | Abandon | ReportStuck
     )
 
 
-def raise_learned(limits: Limits, tripped: TrippedLimits) -> Limits:
+def raise_learned(limits: Timeouts, tripped: TrippedLimits) -> Timeouts:
     """The limits, learned ones raised where the same value tripped before."""
     if not limits.learned:
         return limits
@@ -159,7 +141,7 @@ def raise_learned(limits: Limits, tripped: TrippedLimits) -> Limits:
             return limit_s
         return tripped.raise_limit(clock, name, limit_s)
 
-    return Limits(
+    return Timeouts(
         raised(clocks.INITIAL_HEARTBEAT, None, limits.initial),
         raised(clocks.HEARTBEAT, None, limits.subsequent),
         raised(clocks.OUTSIDE_SECTIONS, None, limits.out_of_section),
@@ -200,14 +182,14 @@ class Watch:
         self.tripped = tripped
         self.exit_s = exit_s
         self.evidence_s = evidence_s or EVIDENCE_S
-        self.progress = Progress(step_floor_s)
+        self.progress = StepProgress(step_floor_s)
         self.stopping_at: float | None = None
-        self.verdict: Overdue | None = None
+        self.verdict: RunningClock | None = None
         self._kill: KillLadder | None = None
         self._is_hang = False
-        self._judged: StallJudged | None = None
+        self._judged: JobVerdict | None = None
         self._armed_at: float | None = None
-        self._suspect: Overdue | None = None
+        self._suspect: RunningClock | None = None
         self._excuse: Excuse | None = None
         self._wake_at: float | None = None
 
@@ -223,15 +205,15 @@ class Watch:
         return self._wake_at if self._kill is None else self._kill.due_at
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """Take in what happened; return what to do, in order."""
-        if isinstance(event, Looked):
+        """Take in an event; return the effects, in order."""
+        if isinstance(event, PageRead):
             return self._looked(event.snapshot, event.limits, event.waited_s, now)
         if isinstance(event, RankGone):
             return self._leave("died or left its monitor")
         if isinstance(event, CollectivesCounted):
             self.progress.counted(event.total, now)
             return []
-        if isinstance(event, StallJudged):
+        if isinstance(event, JobVerdict):
             if self._kill is None:
                 self.progress.judged(now, event.again_s, is_pause=event.is_pause)
             else:
@@ -245,12 +227,12 @@ class Watch:
         return []
 
     def _looked(
-        self, snapshot: Snapshot | None, limits: Limits, waited_s: float, now: float
+        self, snapshot: Snapshot | None, limits: Timeouts, waited_s: float, now: float
     ) -> list[Effect]:
         if snapshot is None:
             return self._leave(HAS_LEFT)
         if snapshot.left_at is not None:
-            limits = Limits(exit=self.exit_s)
+            limits = Timeouts(exit=self.exit_s)
         elif snapshot.steps:
             snapshot, limits = self._by_progress(snapshot, limits)
         effects: list[Effect] = []
@@ -263,7 +245,7 @@ class Watch:
             return effects + self._judge(snapshot, raise_learned(limits, self.tripped), now)
         return effects + self._go_on(self.verdict, self._kill, waited_s, now)
 
-    def _judge(self, snapshot: Snapshot, limits: Limits, now: float) -> list[Effect]:
+    def _judge(self, snapshot: Snapshot, limits: Timeouts, now: float) -> list[Effect]:
         if self.stopping_at is not None:
             snapshot, limits = _while_stopping(snapshot, limits, self.stopping_at)
         self._excuse = overslept(self._wake_at, now, LATE_S) or self._excuse
@@ -282,19 +264,19 @@ class Watch:
         self.verdict, self._kill = found, KillLadder(HUNG, self.signal, self.grace_s)
         return [TakeEvidence(found, self._kill.take_evidence(now, self.evidence_s))]
 
-    def _is_of_steps(self, found: Overdue | None) -> bool:
+    def _is_of_steps(self, found: RunningClock | None) -> bool:
         return found is not None and found.clock in (clocks.STEP, clocks.PAUSE)
 
-    def _by_progress(self, snapshot: Snapshot, limits: Limits) -> tuple[Snapshot, Limits]:
-        """As known until now; ``initial`` never runs, and has us look again where no limit is."""
+    def _by_progress(self, snapshot: Snapshot, limits: Timeouts) -> tuple[Snapshot, Timeouts]:
+        """As known until now; ``initial`` never runs, and makes for looks where no limit is."""
         progress = self.progress
         progress.looked(snapshot)
         limit_s = progress.limit_s(limits.subsequent)
-        told = {"heartbeat_at": progress.sign_at, "is_pause_known": progress.is_pause_known}
-        seen = Snapshot(**{**vars(snapshot), **told})
-        return seen, Limits(initial=progress.every_s, subsequent=limit_s)
+        known = {"heartbeat_at": progress.sign_at, "is_pause_known": progress.is_pause_known}
+        seen = Snapshot(**{**vars(snapshot), **known})
+        return seen, Timeouts(initial=progress.every_s, subsequent=limit_s)
 
-    def _plan(self, snapshot: Snapshot, limits: Limits, now: float) -> float | None:
+    def _plan(self, snapshot: Snapshot, limits: Timeouts, now: float) -> float | None:
         shortest_s = hang.shortest_limit(limits)
         if shortest_s is None:
             return None
@@ -302,7 +284,7 @@ class Watch:
         return now + shortest_s if deadline is None else min(deadline, now + shortest_s)
 
     def _go_on(
-        self, verdict: Overdue, kill: KillLadder, waited_s: float, now: float
+        self, verdict: RunningClock, kill: KillLadder, waited_s: float, now: float
     ) -> list[Effect]:
         """The rank is still there and armed: take the next step of its verdict, if it is due."""
         step = kill.climb(now, waited_s)
@@ -311,14 +293,18 @@ class Watch:
         if step is None:
             return []
         if self._is_of_steps(verdict) and not self._is_hang:
-            judged = self._judged or StallJudged(is_pause=verdict.clock == clocks.PAUSE)
+            judged = self._judged or JobVerdict(is_pause=verdict.clock == clocks.PAUSE)
             self.progress.judged(now, judged.again_s, is_pause=judged.is_pause)
             self._leave(GOES_ON)
             written: list[Effect] = [] if judged.is_pause else [Conclude(verdict)]
-            return [*written, Abandon(verdict, GOES_ON), LookAgain()]  # or nobody would look again
+            return [
+                *written,
+                Abandon(verdict, GOES_ON),
+                LookAgain(),
+            ]  # or the page would not be read again
         is_first = SIGCONT in kill.signals
         why = HUNG if is_first else GRACE_OVER
-        signals = [Send(signal, why) for signal in kill.signals]
+        signals = [SendSignal(signal, why) for signal in kill.signals]
         return [Conclude(verdict), *signals] if is_first else [*signals]
 
     def _leave(self, why: str) -> list[Effect]:
@@ -330,9 +316,9 @@ class Watch:
 
 
 def _while_stopping(
-    snapshot: Snapshot, limits: Limits, stopping_at: float
-) -> tuple[Snapshot, Limits]:
-    """Of a rank that was asked to end then: what it opens a section for has its own limit."""
+    snapshot: Snapshot, limits: Timeouts, stopping_at: float
+) -> tuple[Snapshot, Timeouts]:
+    """A rank that was asked to end then: sections that it opens have limits of their own."""
     opened = {name: at for name, at in snapshot.sections.items() if at >= stopping_at}
     seen = Snapshot(**{**vars(snapshot), "sections": opened})
-    return seen, Limits(sections=limits.sections, learned=limits.learned)
+    return seen, Timeouts(sections=limits.sections, learned=limits.learned)

@@ -1,29 +1,31 @@
-"""What the launcher of a node and the monitors of its ranks say to each other.
+"""Messages between the launcher of a node and the monitors of its ranks.
 
 Pure: plain values; their JSON form follows from their fields (``base/pure/codec.py``). ::
 
-    launcher ──► monitor    Configure, once    Cycle    Tripped    Await    LookNow    GoOn
-                            Stopping
-    monitor ──► launcher    Ready Hello Armed Bye       of a rank that comes, works, and leaves
-                            Overdue Evidence Signalled Stuck Recovered Closed     of one verdict
-                            Looked                      of one incident of the job
-                            Log
+    launcher ──► monitor    ConfigureMonitor, once    Cycle    Tripped    Await    Stopping
+                            CollectEvidence    Proceed
+    monitor ──► launcher    MonitorReady RankConnected WatchBegan RankLeft     of a rank's life
+                            Overdue Evidence Signalled Unkillable Recovered Closed  of a verdict
+                            EvidenceCollected           of one incident of the job
+                            MonitorLog
 
 An incident of the job: every rank is looked at before one is signalled. ::
 
     monitor of an overdue rank ──Overdue──► launcher ──► leader: incident N
-    every monitor of the job ◄──LookNow(N)── launcher          ──Looked(N)──► launcher ──► leader
-    every monitor of the job ◄──GoOn(N)──── launcher ◄── leader: the verdict
+    every monitor of the job ◄──CollectEvidence(N)── launcher
+                               ──EvidenceCollected(N)──► launcher ──► leader
+    every monitor of the job ◄──Proceed(N)── launcher ◄── leader: the verdict
 
-The monitor of an overdue rank looks at once, and waits for ``GoOn`` before it ends its rank, but no
-longer than the timeout of evidence. The messages of a verdict are records of the event files, too
-(``events/pure/schema.py``).
+The monitor of an overdue rank looks at once, and waits for ``Proceed`` before it ends its rank, but
+no longer than the timeout of evidence. The messages of a verdict are records of the event files,
+too (``events/pure/schema.py``).
 """
 
 from __future__ import annotations
 
-from holdfast.base.pure.codec import Characters, Count, Instant, Raw, family
+from holdfast.base.pure.codec import Characters, Count, Raw, family
 from holdfast.base.pure.value import Value
+from holdfast.evidence.pure.evidence import Overdue as Overdue  # noqa: PLC0414 - a message
 from holdfast.evidence.pure.evidence import RankDigest
 from holdfast.evidence.pure.evidence import Verdict as JobVerdict
 
@@ -38,7 +40,7 @@ else:
 
 
 # ---------------------------------------------------------------- to a monitor
-class Configure(Value):
+class ConfigureMonitor(Value):
     """The first message to a monitor.
 
     Attributes:
@@ -52,7 +54,7 @@ class Configure(Value):
         standalone: It has no launcher: it writes its lines itself, and ends on a signal.
         restarter: It writes lines of layered restarts.
         private_dir: Folder that it removes when it ends; None: there is none.
-        awaits_verdict: The launcher answers ``Overdue`` with ``LookNow`` and ``GoOn``.
+        awaits_verdict: The launcher answers ``Overdue`` with ``CollectEvidence`` and ``Proceed``.
     """
 
     cfg: dict[str, object]
@@ -76,8 +78,8 @@ class Cycle(Value):
         page: Page of the rank; None: there was no space for one.
         dump: Where the rank writes its stacks.
         incidents: Folder of incidents; None: none are written.
-        staged: Beginning of these paths, where the launcher delivers what they hold elsewhere.
-        run_dir: Where it delivers that.
+        staged: Beginning of these paths; the launcher copies their files to the run folder.
+        run_dir: The run folder.
         room: A file that keeps space free for an incident.
     """
 
@@ -118,8 +120,8 @@ class Stopping(Value):
     at: float
 
 
-class LookNow(Value):
-    """Take evidence of the rank, hung or not, and answer ``Looked``: an incident has begun.
+class CollectEvidence(Value):
+    """An incident has begun: take evidence of the rank, hung or not; ``EvidenceCollected`` answers.
 
     Attributes:
         incident: Its number in the job, from 1.
@@ -136,7 +138,11 @@ class LookNow(Value):
     within_s: float
 
 
-class GoOn(Value):
+JOINS_S = 5.0
+"""A rank that is overdue so soon after a verdict belongs to that incident."""
+
+
+class Proceed(Value):
     """All evidence of an incident is there that will come: end the rank, if it is hung."""
 
     incident: Count
@@ -145,25 +151,25 @@ class GoOn(Value):
 
 
 # ---------------------------------------------------------------- to the launcher: one rank
-class Ready(Value):
+class MonitorReady(Value):
     """The monitor is configured."""
 
 
-class Hello(Value):
+class RankConnected(Value):
     """A rank has connected."""
 
     rank: Count
     pid: Count
 
 
-class Armed(Value):
+class WatchBegan(Value):
     """The rank is watched from now on. ``by_steps``: it reports nothing but optimizer steps."""
 
     cycle: Count
     by_steps: bool = False
 
 
-class Bye(Value):
+class RankLeft(Value):
     """The rank has left."""
 
     rank: Count
@@ -181,29 +187,6 @@ class LeaseOver(Value):
 
 
 # ---------------------------------------------------------------- to the launcher: one verdict
-class Overdue(Value):
-    """A monitor found its rank hung; evidence is taken now.
-
-    Attributes:
-        name: Of the section; null: of another clock.
-        learned: The timeout was computed from intervals.
-        at: The clock ran out.
-        detected_at: The monitor found that.
-    """
-
-    cycle: Count
-    rank: Count
-    local_rank: Count
-    pid: Count
-    clock: str
-    name: Raw | None
-    age_s: float
-    limit_s: float
-    learned: bool
-    at: Instant
-    detected_at: Instant
-
-
 class Evidence(Value):
     """All evidence of a hung rank is there that will come.
 
@@ -232,7 +215,7 @@ class Signalled(Value):
     why: str
 
 
-class Stuck(Value):
+class Unkillable(Value):
     """SIGKILL did not end a rank.
 
     Attributes:
@@ -259,8 +242,8 @@ class Closed(Value):
 
 
 # ---------------------------------------------------------------- to the launcher: one incident
-class Looked(Value):
-    """The evidence that ``LookNow`` asked for. Texts are in the incident's folder on this node."""
+class EvidenceCollected(Value):
+    """The answer to ``CollectEvidence``. Texts are in the incident's folder on this node."""
 
     incident: Count
     cycle: Count
@@ -268,16 +251,25 @@ class Looked(Value):
 
 
 # ---------------------------------------------------------------- to the launcher: for people
-class Log(Value):
+class MonitorLog(Value):
     """A line of the log. ``level``: ``debug``, ``info``, ``warning`` or ``error``."""
 
     level: str
     text: Line
 
 
-ToMonitor = Configure | Cycle | Tripped | Await | Stopping | LookNow | GoOn
-Verdict = Overdue | Evidence | Signalled | Stuck | Recovered | Closed
-ToLauncher = Ready | Hello | Armed | Bye | LeaseOver | Verdict | Looked | Log
+ToMonitor = ConfigureMonitor | Cycle | Tripped | Await | Stopping | CollectEvidence | Proceed
+Verdict = Overdue | Evidence | Signalled | Unkillable | Recovered | Closed
+ToLauncher = (
+    MonitorReady
+    | RankConnected
+    | WatchBegan
+    | RankLeft
+    | LeaseOver
+    | Verdict
+    | EvidenceCollected
+    | MonitorLog
+)
 
 TO_MONITOR: Mapping[str, type[ToMonitor]] = family(ToMonitor)
 TO_LAUNCHER: Mapping[str, type[ToLauncher]] = family(ToLauncher)

@@ -1,18 +1,18 @@
-"""What a rank says to its monitor, and to the launcher of its node, and what they answer.
+"""Messages of a rank to its monitor and to the launcher of its node, and the answers.
 
 Pure: plain values; their JSON form follows from their fields (``base/pure/codec.py``). ::
 
     rank ──► monitor    Hello                        ◄── Welcome, or Error
-                        Armed Limits Bye             ◄── Ok, or Error
+                        Armed TimeoutsInForce LeaveMonitor    ◄── Ok, or Error
 
-    helper ──► monitor  Helper                       ◄── Look, at an incident
+    helper ──► monitor  Helper                       ◄── SayWhere, at an incident
                         Alive, then Operations
 
     rank ──► launcher   Control                      ◄── Ok, or Error
                         Uncaught                     ◄── Ok, or Error
                         then ExitsNow, on the same connection; not answered
-    guard ─► launcher   CallBegan CallEnded RestartedInPlace EndsHungRank
-                        (inplace/pure/in_place.py; not answered)
+
+A node guard calls the same endpoint of the launcher (``inplace/pure/job_calls.py``).
 
 The helper is a thread of the rank with a connection of its own.
 
@@ -24,7 +24,6 @@ from __future__ import annotations
 from holdfast.base.pure.codec import Count, Limit, Raw, Text, Whole, family
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.evidence import Operations
-from holdfast.inplace.pure.in_place import CallBegan, CallEnded, EndsHungRank, RestartedInPlace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,14 +76,14 @@ class SectionLimits(Value):
     out_of_section_learned: bool = False
 
 
-class Limits(Value):
+class TimeoutsInForce(Value):
     """The limits in force are these from now on; None: as before."""
 
     heartbeat: HeartbeatLimits | None = None
     section: SectionLimits | None = None
 
 
-class Bye(Value):
+class LeaveMonitor(Value):
     """The rank leaves its monitor. Its process is expected to end."""
 
 
@@ -96,7 +95,7 @@ class Helper(Value):
 
 
 class Alive(Value):
-    """The first answer to ``Look``: a thread of the rank can run."""
+    """The first answer to ``SayWhere``: a thread of the rank can run."""
 
 
 class Counted(Value):
@@ -113,7 +112,7 @@ class Dumped(Value):
 
 
 # ---------------------------------------------------------------- answers to a rank
-class Look(Value):
+class SayWhere(Value):
     """To the helper thread: say where the rank is."""
 
 
@@ -153,7 +152,7 @@ class Welcome(Value):
     takes_helper: bool = False
 
 
-class Raised(Value):
+class RaisedTimeouts(Value):
     """Limits that must be longer than asked for, because they tripped before; None: as asked."""
 
     heartbeat: HeartbeatLimits | None = None
@@ -164,7 +163,7 @@ class Raised(Value):
 class Ok(Value):
     """It is done."""
 
-    raised: Raised | None = None
+    raised: RaisedTimeouts | None = None
 
 
 class Error(Value):
@@ -198,11 +197,11 @@ class ExitsNow(Value):
     """Exit handlers have run; the process ends with exit code 1 as its next step."""
 
 
-FromRank = Hello | Helper | Armed | Limits | Bye | Alive | Operations | Dumped | Counted
-ToRank = Welcome | Ok | Error | Look | Dump | CountCollectives
+FromRank = (
+    Hello | Helper | Armed | TimeoutsInForce | LeaveMonitor | Alive | Operations | Dumped | Counted
+)
+ToRank = Welcome | Ok | Error | SayWhere | Dump | CountCollectives
 
 FROM_RANK: Mapping[str, type[FromRank]] = family(FromRank)
 TO_RANK: Mapping[str, type[ToRank]] = family(ToRank)
-OfGuard = CallBegan | CallEnded | RestartedInPlace | EndsHungRank
-ToLauncher = Control | Uncaught | ExitsNow | OfGuard
-TO_LAUNCHER: Mapping[str, type[ToLauncher]] = family(ToLauncher)
+ToLauncher = Control | Uncaught | ExitsNow

@@ -1,21 +1,19 @@
 """The progress of a rank that sends no heartbeats, and how long it may take. Pure; seconds.
 
-Its optimizer's steps are in its page (``watch/rank/auto/sitecustomize.py``). Where those pause, the
-sequence numbers of its collectives are asked for, now and then: a rank that evaluates makes no
-steps. Nobody has said how long its pauses are, and a checkpoint is no hang. So
+Its optimizer's steps are in its page. Where those pause, the sequence numbers of its collectives
+are asked for: a rank that evaluates makes no steps. How long its pauses may be is not known, so
 
-    the limit    is ``FACTOR`` times what nine of ten pauses between signs of progress last at most,
-                 at least ``TWICE`` the longest one and the floor, at most the configured timeout
-                 between heartbeats
+    the limit    is ``FACTOR`` times the pause that nine of ten do not exceed, at least ``TWICE``
+                 the longest one and the floor, at most the configured timeout between heartbeats
     when it is   all ranks of the job are looked at, and a stall is reported; ranks are ended only
     over         at proof (``evidence/pure/stall.py``). Another look follows when as much time has
                  passed again, or when the verdict says that it may tell more
     before that  with a tenth of the floor in the place of the floor: all ranks are looked at once
                  in each pause, for a line of the log
 
-The default floor is the time after which NCCL's own watchdog of torch ends such a job (10 minutes).
-A pause shorter than a ``FACTOR``-th of it decides nothing, so nobody looks more often than that.
-What was learned holds for the next cycles, too; not from the first steps, which compile.
+The default floor is the timeout of NCCL's own watchdog (10 minutes). A pause shorter than a
+``FACTOR``-th of it decides nothing, so the page is read no more often. Learned limits hold for the
+next cycles, too, but none from the first steps, which compile.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ _ASKED_S = 1.0
 """The rank's helper thread takes the interpreter's lock to answer: no more often than that."""
 
 
-class Progress:
+class StepProgress:
     """Of one rank at a time; the same object serves every rank and cycle of a monitor.
 
     Args:
@@ -73,7 +71,7 @@ class Progress:
         return self._steps >= WARM_UP or self._looks >= WARM_UP_LOOKS
 
     def looked(self, shown: Snapshot) -> None:
-        """Take in what the page of such a rank shows."""
+        """Take in the page of such a rank."""
         if shown.armed_at != self._armed_at:
             self._begin(shown.armed_at)
         at, done = shown.heartbeat_at, shown.steps - self._steps

@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.fault_tolerance.data import RankInfo
+    from holdfast.watch.rank.rank_info import RankInfo
 
 
 class StepClient(rank_monitor_client.RankMonitorClient):
@@ -33,11 +33,11 @@ class StepClient(rank_monitor_client.RankMonitorClient):
             self.send_heartbeat()
 
     def _announce(self, info: RankInfo) -> None:
-        """The launcher says it: logging and stderr of such a script are its own."""
+        """Nothing: logging and stderr belong to the script, so the launcher logs it."""
 
 
 def begin() -> Callable[[], None]:
-    """Called after some steps; what is to be called after each one from now on."""
+    """Begin after some steps; return the function to call after each one from now on."""
     others = rank_monitor_client.initialised_clients()
     if others or not os.environ.get(FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR) or _is_child():
         return _nothing

@@ -1,22 +1,20 @@
-"""Have a rank run ``watch/rank/auto/sitecustomize.py`` before its script."""
+"""Have a rank run ``watch/rank/first_lines.py`` before its script."""
 
 from __future__ import annotations
 
-import os
-
+from holdfast.base.processes import start_hook
 from holdfast.base.pure.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FOLDER = os.path.join(os.path.dirname(__file__), "auto")
 ORDERS = "HOLDFAST_AUTO"
-"""See there."""
+"""Environment variable with the orders; see there."""
 
 
 class StartHook(Value):
-    """What the first lines of a rank set up.
+    """Set up by the first lines of a rank.
 
     Attributes:
         counts_steps: Optimizer steps are heartbeats, if the rank sends none.
@@ -30,7 +28,6 @@ class StartHook(Value):
     def added_to(self, env: Mapping[str, str]) -> dict[str, str]:
         """The environment to start a Python with that is to find ``env`` when its script begins."""
         path = env.get("PYTHONPATH")
-        added = os.pathsep.join(filter(None, (FOLDER, path)))
         grace = "-" if self.exception_grace_s is None else f"{self.exception_grace_s:g}"
         orders = f"{self.counts_steps:d} {grace} {'' if path is None else f'+{path}'}"
-        return {**env, "PYTHONPATH": added, ORDERS: orders}
+        return start_hook.with_part(env, ORDERS, orders)

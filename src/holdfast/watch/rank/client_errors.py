@@ -1,6 +1,6 @@
-"""What a rank's calls raise beyond :class:`RankMonitorClientError`: the same, and a builtin type.
+"""Errors that are a :class:`RankMonitorClientError` and a builtin type.
 
-So that code written against ``RuntimeError`` and ``OSError`` goes on to work.
+So code written against ``RuntimeError`` and ``OSError`` goes on to work.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class UnreachableError(RankMonitorClientError, OSError):
     """A socket cannot be connected to."""
 
 
-def raise_unreachable(rank: int, whom: str, cause: OSError) -> NoReturn:
-    """Say who cannot be reached by whom, and why."""
-    error = UnreachableError(f"rank {rank}: its {whom} cannot be reached: {cause}")
+def raise_unreachable(rank: int, peer: str, cause: OSError) -> NoReturn:
+    """Raise that the rank cannot reach its ``peer``, and why."""
+    error = UnreachableError(f"rank {rank}: its {peer} cannot be reached: {cause}")
     error.errno = cause.errno
     raise error from cause

@@ -24,7 +24,7 @@ def current_iteration() -> tuple[str, int] | None:
     get_args = getattr(sys.modules.get(_MEGATRON), "get_args", None)
     try:
         args = get_args() if get_args else None
-    except Exception:  # noqa: BLE001 - someone else's code: it asserts before arguments are parsed
+    except Exception:  # noqa: BLE001 - Megatron's code asserts before arguments are parsed
         return None
     for source in ("curr_iteration", "iteration"):
         iteration = getattr(args, source, None)

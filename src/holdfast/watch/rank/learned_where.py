@@ -1,7 +1,7 @@
 """Where timeouts were learned: the script, the world size and the kind of machine.
 
-Durations of one place say little about another. What is learned is saved with this, and a state
-that was learned elsewhere, or does not say where, starts at the default floor at least.
+Durations of one place say little about another. Learned timeouts are saved with their place, and a
+state of another place, or of none, starts at the default floor at least.
 """
 
 from __future__ import annotations

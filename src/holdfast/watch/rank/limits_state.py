@@ -16,7 +16,7 @@ from holdfast.page.pure import page as layout
 from holdfast.watch.pure import rank_messages as messages
 
 Loaded = tuple[HeartbeatTimeouts | None, SectionTimeouts | None]
-"""What a saved state holds; ``None`` where it says nothing."""
+"""Parts of a saved state; ``None`` where it has none."""
 
 
 @dataclass
@@ -82,7 +82,7 @@ class GivenTimeouts:
 
 
 def to_state(heartbeats: HeartbeatTimeouts, sections: SectionTimeouts) -> dict[str, Any]:
-    """Calculated limits; nothing of what was only configured."""
+    """Calculated limits, and no configured ones."""
     state: dict[str, Any] = {}
     if heartbeats.are_valid and heartbeats.were_calculated:
         state["heartbeat"] = {
@@ -104,7 +104,7 @@ def from_state(state: Mapping[str, Any]) -> Loaded:
     """The reverse of :func:`to_state`; missing parts are ``None``.
 
     Raises:
-        ValueError: A part is not what was once saved; names it.
+        ValueError: A part is malformed; names it.
     """
     heartbeat = _part(state, "heartbeat")
     section = _part(state, "section")
@@ -148,7 +148,7 @@ def _limit(name: str, value: object) -> float | None:
 def apply_loaded_heartbeats(
     loaded: HeartbeatTimeouts, floor_s: float, given: GivenTimeouts
 ) -> HeartbeatTimeouts:
-    """Loaded limits; if they were calculated, at least the floor, and what was given."""
+    """Loaded limits; if they were calculated, at least the floor and the given limits."""
     if not loaded.were_calculated:
         return loaded
     return HeartbeatTimeouts(
@@ -161,10 +161,10 @@ def apply_loaded_heartbeats(
 def apply_loaded_sections(
     loaded: SectionTimeouts, floor_s: float, given: GivenTimeouts, current: SectionTimeouts
 ) -> SectionTimeouts:
-    """Loaded limits over the current ones; calculated ones at least the floor, and what was given.
+    """Loaded limits over the current ones; calculated ones at least the floor and the given ones.
 
-    What is monitored is a matter of configuration: sections that only the loaded state knows are
-    left out, sections that it does not know keep their limits.
+    The configuration names the sections: others of the loaded state are left out, and those that
+    it lacks keep their limits.
     """
     known = {name: s for name, s in loaded.section.items() if name in current.section}
     calculated = loaded.calculated_sections & set(known)
@@ -195,13 +195,13 @@ def _at_least(floor_s: float, given_s: float | None, limit_s: float | None) -> f
 def heartbeat_limits(
     heartbeats: HeartbeatTimeouts, before: LearnedBefore
 ) -> messages.HeartbeatLimits:
-    """As the monitor is told."""
+    """The message for the monitor."""
     learned = before.is_heartbeat_learned(heartbeats)
     return messages.HeartbeatLimits(heartbeats.initial, heartbeats.subsequent, learned)
 
 
 def section_limits(sections: SectionTimeouts, before: LearnedBefore) -> messages.SectionLimits:
-    """As the monitor is told."""
+    """The message for the monitor."""
     return messages.SectionLimits(
         dict(sections.section),
         sections.out_of_section,
@@ -211,10 +211,10 @@ def section_limits(sections: SectionTimeouts, before: LearnedBefore) -> messages
 
 
 def apply_raised(
-    raised: messages.Raised | None, heartbeats: HeartbeatTimeouts, sections: SectionTimeouts
+    raised: messages.RaisedTimeouts | None, heartbeats: HeartbeatTimeouts, sections: SectionTimeouts
 ) -> tuple[HeartbeatTimeouts, SectionTimeouts]:
     """The limits, with those that the monitor raised because they had tripped before."""
-    raised = raised or messages.Raised()
+    raised = raised or messages.RaisedTimeouts()
     beats, outside = raised.heartbeat, raised.out_of_section
     return (
         HeartbeatTimeouts(
@@ -241,14 +241,14 @@ def store(
     sections: SectionTimeouts,
     before: LearnedBefore,
 ) -> None:
-    """Write limits into a page; who reads meanwhile keeps the old ones.
+    """Write limits into a page; a reader that comes meanwhile keeps the old ones.
 
     Args:
         words: Of the page.
         slots: First word of each of its sections.
         heartbeats: Limits.
         sections: Limits.
-        before: What was learned in an earlier cycle.
+        before: Limits that were learned in an earlier cycle.
     """
     version = int(words[layout.LIMITS_VERSION]) | 1
     words[layout.LIMITS_VERSION] = float(version)

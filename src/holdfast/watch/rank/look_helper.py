@@ -1,9 +1,9 @@
-"""A thread in each rank that sleeps until the monitor asks where the rank is.
+"""A thread in each rank that sleeps, in the kernel, until the monitor asks where the rank is.
 
-It costs nothing while it sleeps: it waits in the kernel, for its socket. Asked, it says first that
-it is there, then in which collectives the rank is, and writes the stacks. A thread needs the
-interpreter's lock for that: **silence means that the lock is held**. The signal that dumps stacks
-is for this thread then, for in the main thread it would end a sleep in C, and so the hang.
+Asked, it says first that it is there, then in which collectives the rank is, and writes the stacks.
+A thread needs the interpreter's lock for that: **silence means that the lock is held**. The signal
+that dumps stacks is for this thread then, for in the main thread it would end a sleep in C, and so
+the hang.
 
 It starts with the monitoring, so never in a parked interpreter before that is a rank; a forked
 child has none. It is no thread of ``threading``: programs count those, and wait for them.
@@ -31,12 +31,12 @@ from holdfast.watch.pure.rank_messages import (
     Dump,
     Dumped,
     Helper,
-    Look,
+    SayWhere,
 )
 from holdfast.watch.rank.whereabouts import whereabouts
 
 if TYPE_CHECKING:
-    from holdfast.fault_tolerance.data import RankInfo
+    from holdfast.watch.rank.rank_info import RankInfo
 
 THREAD_NAME = "holdfast-look"
 """As in /proc, where the monitor looks whether it has the CPU."""
@@ -59,7 +59,7 @@ class LookHelper:
         self._client: Client | None = None
         self._is_over = False
         with contextlib.suppress(OSError):
-            # The main thread may take the lock next, and keep it: then its silence is to be heard.
+            # The main thread may take the lock next, and keep it: then its silence must be noticed.
             self._connect(wait_s=0.0)
         if _C10D in sys.modules:
             # Now, as what hangs the rank later may be the file system.
@@ -118,7 +118,7 @@ class LookHelper:
         try:
             while not self._is_over:
                 match decode(TO_RANK, client.receive(None)):
-                    case Look():
+                    case SayWhere():
                         _answer(client)
                     case CountCollectives():
                         client.send(encode(Counted(_count())))

@@ -1,13 +1,10 @@
-"""A rank's connections, for what has to be answered, which is little: to its monitor, its launcher.
+"""A rank's requests to its monitor and its launcher: few, as progress is in the page.
 
     hello ──► welcome      armed, limits ──► ok      bye ──► ok
 
-A monitor may be replaced at any time, while the rank runs on: the next question finds out, calls
-its successor, and is asked again.
-
-A monitor may be stopped, too, or be gone with no successor yet. That must not hold up its rank
-(P-1): after the welcome, all that is said here is in the page already, where a monitor finds it
-when it goes on. So an answer is waited for briefly, and done without.
+A monitor may be replaced while the rank runs on: the next question goes to its successor. It may be
+stopped, or gone, which must not hold up its rank (P-1): all messages after the welcome repeat the
+page, which a monitor reads when it goes on. So an answer is awaited briefly, and done without.
 """
 
 from __future__ import annotations
@@ -19,26 +16,27 @@ from typing import TYPE_CHECKING, TypeVar
 from holdfast.base.clock import monotonic
 from holdfast.base.pure.codec import MessageError, decode, encode
 from holdfast.errors import RankMonitorClientError
-from holdfast.fault_tolerance.data import RankInfo, WorkloadControlRequest
+from holdfast.fault_tolerance.data import WorkloadControlRequest
 from holdfast.net import endpoint
 from holdfast.net.endpoint import (
     Connection,
     EndpointClosedError,
-    EndpointError,
     EndpointTimeoutError,
+    UnixSocketError,
 )
 from holdfast.watch.pure.rank_messages import (
     TO_RANK,
     Armed,
-    Bye,
     Control,
     Error,
     Hello,
-    Limits,
+    LeaveMonitor,
     Ok,
+    TimeoutsInForce,
     Welcome,
 )
 from holdfast.watch.rank.client_errors import UnreachableError, raise_unreachable
+from holdfast.watch.rank.rank_info import RankInfo
 
 if TYPE_CHECKING:
     from holdfast.net.pure.frames import Message
@@ -67,7 +65,7 @@ class MonitorLink:
         by_steps: See :class:`.rank_messages.Hello`.
 
     Attributes:
-        welcome: What the monitor answered to the first hello.
+        welcome: The monitor's answer to the first hello.
 
     Raises:
         RankMonitorClientError: By the constructor, too: the monitor refused, or (also an
@@ -85,8 +83,8 @@ class MonitorLink:
         self._connection: Connection | None
         self._connection, self.welcome = self._connect()
 
-    def tell(self, message: Armed | Limits) -> Ok | None:
-        """Tell the monitor, or its successor, what the page says already; its answer if it has one.
+    def send(self, message: Armed | TimeoutsInForce) -> Ok | None:
+        """Send news that the page shows already; return the answer, if there is one.
 
         Returns:
             ``None``: it did not answer within two seconds (one that did not answer before is not
@@ -98,7 +96,7 @@ class MonitorLink:
         self._unheard += 1
         try:
             answer = self._ask(encode(message), monotonic() + _ANSWER_S)
-        except (EndpointError, UnreachableError) as error:
+        except (UnixSocketError, UnreachableError) as error:
             if self._unheard == 1:
                 self._logger.warning(
                     "rank %d: its monitor does not answer; new timeouts and a shutdown apply "
@@ -125,13 +123,13 @@ class MonitorLink:
             return self._resume(until).request(message, _left_s(until))
 
     def leave(self) -> None:
-        """Say bye, and close. Raises nothing: who leaves does not care."""
+        """Say bye, and close. Raises nothing."""
         connection = self._connection
         if connection is not None:
             try:
                 wait_s = _NO_TIME_S if connection.owes_answers() else _ANSWER_S
-                connection.request(encode(Bye()), wait_s)
-            except EndpointError as error:
+                connection.request(encode(LeaveMonitor()), wait_s)
+            except UnixSocketError as error:
                 self._logger.info("the monitor did not get the shutdown of this rank: %s", error)
         self.close()
 
@@ -148,11 +146,11 @@ class MonitorLink:
         hello = encode(Hello(info.global_rank, info.pid, monotonic(), resume, self._by_steps))
         try:
             connection = endpoint.connect(self._path, min(wait_s, _CONNECT_S))
-        except EndpointError as error:
+        except UnixSocketError as error:
             raise_unreachable(info.global_rank, "monitor", error)
         try:
             return connection, self._expect(Welcome, connection.request(hello, wait_s))
-        except EndpointError as error:
+        except UnixSocketError as error:
             connection.close()
             raise_unreachable(info.global_rank, "monitor", error)
         except BaseException:
@@ -207,7 +205,7 @@ def send_control_request(path: str, info: RankInfo, request: WorkloadControlRequ
             answer = decode(TO_RANK, connection.request(message, _LAUNCHER_S))
         finally:
             connection.close()
-    except EndpointError as error:
+    except UnixSocketError as error:
         raise_unreachable(info.global_rank, "launcher", error)
     except MessageError as error:
         answer = Error(str(error))

@@ -1,16 +1,36 @@
-"""Which rank this process is: the process group knows, else the environment does."""
+"""Which rank this process is, by its process group, else by the environment."""
 
 from __future__ import annotations
 
 import os
+import socket
 import sys
+from dataclasses import dataclass, field
 
-from holdfast.fault_tolerance.data import RankInfo
 from holdfast.watch.rank.client_errors import NoSetupError
 
 
+@dataclass
+class RankInfo:
+    """Which process a rank is. ``local_rank`` is -1 where it is not known."""
+
+    global_rank: int
+    local_rank: int
+    host: str = field(default_factory=socket.gethostname)
+    pid: int = field(default_factory=os.getpid)
+
+    @staticmethod
+    def get_for_current_rank() -> RankInfo:
+        """Of this process, by its default process group, else by ``RANK``.
+
+        Raises:
+            RankMonitorClientError: Neither says the rank; it is a ``RuntimeError``, too.
+        """
+        return rank_info()
+
+
 def rank_info() -> RankInfo:
-    """Who this process is.
+    """Number of this process.
 
     Raises:
         NoSetupError: No variable gives the rank, or not as a number.

@@ -1,4 +1,4 @@
-"""What a rank shows of itself: heartbeats and sections, as stores into its page.
+"""Heartbeats and sections of a rank, as stores into its page.
 
 Here is every call of a training loop, so here cost counts: a heartbeat is a clock read and a store,
 an opened section two stores. No message is sent, nothing waits, whatever state the monitor is in.
@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 
 from holdfast.base.clock import monotonic
 from holdfast.errors import RankMonitorClientError
-from holdfast.fault_tolerance.data import RankInfo
 from holdfast.page.pure import page as layout
 from holdfast.page.pure.page import (
     CLOSED_AT,
@@ -33,6 +32,7 @@ from holdfast.page.pure.page import (
     USED_SECTIONS,
 )
 from holdfast.watch.pure.learned import NEVER
+from holdfast.watch.rank.rank_info import RankInfo
 
 _thread_id = threading.get_ident
 
@@ -46,7 +46,7 @@ class Section:
 
     __slots__ = ("_client", "_depth", "_owner", "name")
 
-    def __init__(self, client: RankProgress, name: str) -> None:
+    def __init__(self, client: ReportsProgress, name: str) -> None:
         self.name = name
         self._client = client
         self._owner = 0
@@ -106,7 +106,7 @@ _CANNOT_OPEN.opened_at = 1.0
 
 
 def _publish(clock: _Clock, took_s: float, now: float) -> None:
-    """Add to the page what has ended."""
+    """Add the ended times to the page."""
     words, slot = clock.words, clock.slot
     if took_s > clock.longest_s:
         words[slot + LONGEST] = clock.longest_s = took_s
@@ -119,7 +119,7 @@ def _publish(clock: _Clock, took_s: float, now: float) -> None:
     clock.unpublished_s, clock.unpublished = 0.0, 0
 
 
-class RankProgress:
+class ReportsProgress:
     """The part of a client that a training loop calls.
 
     Attributes:
@@ -127,7 +127,7 @@ class RankProgress:
         rank_info: Who this rank is; ``None`` where it has no page.
     """
 
-    # What the hot paths read is found by position; the rest, and what callers add, by name.
+    # Slots are for the hot paths; all other attributes, also those that callers add, need a dict.
     __slots__ = (
         "__dict__",
         "__weakref__",
@@ -170,7 +170,7 @@ class RankProgress:
         """Nothing is open, nothing was measured; the last store arms the page.
 
         Args:
-            words: Of the page, complete but for what is stored here.
+            words: Of the page; all other words are written.
             slots: First word of each section.
         """
         self._clocks = {name: _Clock(words, slot) for name, slot in slots.items()}
@@ -333,7 +333,7 @@ class RankProgress:
         if self._words is None:
             self._refuse_uninitialised("start_section")
         elif section not in self._clocks:
-            self._words[USED_SECTIONS] = 1.0  # not timed, but no heartbeats need come from us
+            self._words[USED_SECTIONS] = 1.0  # not timed, but no heartbeats need come either
             self._warn_unknown(section)
         else:
             age_s = monotonic() - self._clocks[section].opened_at
@@ -370,7 +370,7 @@ class RankProgress:
     def _refuse(self, text: str) -> None:
         """Raise, unless this is a forked child: it has no part in its parent's errors."""
         if not self._disarmed:
-            raise RankMonitorClientError(self._who() + text)
+            raise RankMonitorClientError(self._prefix() + text)
 
-    def _who(self) -> str:
+    def _prefix(self) -> str:
         return f"rank {self.rank_info.global_rank}: " if self.rank_info else ""

@@ -1,17 +1,14 @@
 """End a rank whose main thread has ended with an exception that nothing caught.
 
-Called when the interpreter begins to end (``watch/rank/auto/sitecustomize.py``):
-``sys.excepthook`` has returned, whichever the program has installed, and the exception is printed.
-Plain Python would now wait for threads that are no daemons, without a limit, then run exit
-handlers, then destroy all objects; process groups wait for peers there. The peers wait for the
-restart meanwhile. So::
+Called when the interpreter begins to end (``rank_end.py``), after ``sys.excepthook``. Plain Python
+would now wait for threads that are no daemons, without a limit, then run exit handlers, then
+destroy process groups, which wait for peers; the peers wait for the restart meanwhile. So::
 
     tell the launcher ──Ok──► exit handlers ──► flush files ──► tell the launcher ──► exit code 1
                                   └── it ends the rank when these take longer than they may
 
-Nothing else changes for the program. Where the launcher does not answer, the process ends as plain
-Python does. Both are decided on proof: see :func:`uncaught_exception`, and
-``node/pure/rank_life.py`` for the launcher's part.
+Where the launcher does not answer, the process ends as plain Python does. Both decide on proof:
+:func:`uncaught_exception`, and ``node/pure/rank_life.py``.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ _EXIT_CODE = 1
 
 
 def end_process(grace_s: float) -> None:
-    """End this process, if an exception ends it anyway; return if none does, or nobody may know.
+    """End this process, if an exception ends it anyway and the launcher, if any, knows.
 
     Args:
         grace_s: How long exit handlers may take, as the launcher will see to; 0: none are run.
@@ -49,9 +46,9 @@ def end_process(grace_s: float) -> None:
     value = uncaught_exception()
     if value is None:
         return
-    launcher = _told_launcher(value)
+    launcher = _notify_launcher(value)
     if launcher is None and grace_s > 0.0:
-        return  # nobody would end handlers that hang
+        return  # no launcher would end handlers that hang
     if grace_s > 0.0:
         atexit._run_exitfuncs()  # noqa: SLF001 - as the interpreter does, errors included
     _flush()
@@ -80,7 +77,7 @@ def uncaught_exception() -> BaseException | None:
 
 
 def _is_interactive() -> bool:
-    """A prompt comes, or came, before the end: the program may have been told to end well."""
+    """A prompt comes, or came, before the end: a person may have ended the program well."""
     return bool(sys.flags.interactive or os.environ.get("PYTHONINSPECT") or hasattr(sys, "ps1"))
 
 
@@ -101,7 +98,7 @@ def _raises_again(code: CodeType, at: int) -> bool:
     return name in _RE_RAISING and (name != "RAISE_VARARGS" or argument == 0)
 
 
-def _told_launcher(value: BaseException) -> endpoint.Connection | None:
+def _notify_launcher(value: BaseException) -> endpoint.Connection | None:
     """The launcher, once it knows and will see to the end; None: there is none that does."""
     path = os.environ.get(FT_LAUNCHER_IPC_SOCKET_ENV_VAR)
     if not path:

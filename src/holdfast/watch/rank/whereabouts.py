@@ -1,8 +1,8 @@
-"""Where a rank's program is, as a thread of it sees: the thread that trains, and what that calls.
+"""Where a rank's program is, seen by a thread of it: the thread that trains, and its call.
 
-Only reads, and never the values of variables: before Python 3.13, who asks for those changes what
-``locals()`` has returned, and keeps tensors alive. Nothing here imports a module, as what hangs the
-rank may be the file system, and all loops have bounds.
+Never reads the values of variables: before Python 3.13 that changes the result of ``locals()``, and
+keeps tensors alive. Nothing here imports a module, as a hung file system may be the reason why the
+rank hangs, and all loops have bounds.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ def _frames_of(at: FrameType | None) -> list[Frame]:
     return found
 
 
-# ---------------------------------------------------------------- what is called
+# ---------------------------------------------------------------- calls
 def call_of(frame: FrameType) -> str:
-    """What the instruction calls that a frame is at, as ``dist.recv``; "": it is no call.
+    """The function that a frame's instruction calls, as ``dist.recv``; "": it is no call.
 
     By the positions of instructions in the source, which Python has from 3.11 on: the function of
     a call begins where the call does.
@@ -152,7 +152,7 @@ def is_at_store() -> bool:
     return False
 
 
-# ---------------------------------------------------------------- what is awaited
+# ---------------------------------------------------------------- tasks
 def awaiting(frames: list[Frame]) -> tuple[str, ...]:
     """Lines of the user's at which tasks wait, if a thread with these frames waits for them."""
     if not awaits_tasks(frames):

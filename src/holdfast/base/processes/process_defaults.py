@@ -1,0 +1,79 @@
+"""State that a process has from its parent and gives to its children: limits, streams, ..."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+
+from holdfast.base.processes import proc
+
+_ENOUGH = 1 << 20
+_before: tuple[int, int] | None = None
+_LIMITS = {name: getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process open as many descriptors as the hard limit allows, a million at most.
+
+    The usual soft limit, 1024, is there for programs that use select(2), which holdfast doesn't; a
+    coordinator of 1,000 ranks needs more. Where the hard one is a billion, old tools (``numactl``)
+    would close each of them.
+    """
+    global _before  # noqa: PLW0603 - a limit is one for the process, too
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    except (OSError, ValueError):  # more than the kernel allows by now (fs.nr_open)
+        return
+    _before = (soft, hard)
+
+
+def give_limit_back(pid: int) -> None:
+    """Give a process that was just started the limit that this one had before it was raised."""
+    if _before is None:
+        return
+    try:  # noqa: SIM105 - contextlib is slow to import
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, _before)
+    except OSError:  # it has ended
+        pass
+
+
+def open_closed_ones() -> None:
+    """Open /dev/null in the place of a closed standard stream; to be called before all else.
+
+    Else the next file that is opened gets its number, and output of ranks goes into that.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
+            os.set_inheritable(number, True)
+    # Python leaves None where it found a stream closed.
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - open until the exit
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def inherited() -> dict[str, str]:
+    """By name, the state that a process started now would inherit."""
+    found = {name: str(resource.getrlimit(number)) for name, number in _LIMITS.items()}
+    status = proc.status("self")
+    for name in ("Umask", "Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "Mems_allowed"):
+        found[name] = status.get(name.encode(), b"").decode()
+    place = os.stat(".")
+    found["working directory"] = f"{os.getcwd()} {place.st_dev} {place.st_ino}"
+    found["CPUs"] = str(sorted(os.sched_getaffinity(0)))
+    found["priority"] = str(os.getpriority(os.PRIO_PROCESS, 0))
+    for name in ("oom_score_adj", "cgroup"):
+        try:
+            with open(f"/proc/self/{name}") as file:
+                found[name] = file.read()
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,147 @@
+"""All times of the protocol between the launchers of a job, in one place.
+
+A node that is cut off ends its ranks before the others go on without it. Both clocks start at the
+last beat that came through. With the defaults (``keep_alive_timeout`` 15 s):
+
+     3.0 s  a beat, where nothing else was sent
+     4.5 s  a node that slept has waited that long for an answer of the leader (``ask_s``)
+    10.0 s  a node that receives nothing from the leader kills its ranks (``fence_s``)
+    10.5 s  if its launcher cannot, its monitors do (``lease_s`` later)
+    12.0 s  if the launcher is stopped while it does, its monitors do (four of these later)
+    15.0 s  the leader gives the node up, and its place to another (``silence_s``)
+   130.0 s  a launcher without ranks no longer waits for the leader (``fence_s + return_s``)
+
+Pure. Seconds, or shares of a timeout. Tested as a whole: tests/unit/job/test_timing.py.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long silence may last, in seconds. All launchers of a job use the same.
+
+    ``fence_s`` plus the time SIGKILL takes stays below ``silence_s`` less one ``beat_s`` and the
+    delay of a message.
+
+    A launcher that was held up itself (suspended, stopped) did not listen meanwhile, and gives that
+    time to the others: the leader up to ``silence_s``, for it may always wait longer; a node up to
+    ``ask_s``, in which it asks the leader, for the others may have gone on without it. A delay of
+    less than a beat does not count as sleep.
+
+    Attributes:
+        silence_s: A node that has sent nothing for this long is given up. Longer than any pause of
+            a healthy launcher; the price of a machine that loses power is this long.
+        beat_s: Send a message at least this often; several beats fit in a silence.
+        fence_s: A launcher that receives nothing from the leader for this long ends its ranks.
+        join_timeout_s: How long a cycle may take to form before the job is given up.
+    """
+
+    silence_s: float = 15.0
+    beat_s: float = 3.0
+    fence_s: float = 10.0
+    join_timeout_s: float = 900.0
+
+    def __post_init__(self) -> None:
+        if math.isinf(self.beat_s):
+            return  # of a job that has one launcher, and can have no other
+        if not 0 < self.beat_s < self.fence_s <= self.silence_s - self.beat_s:
+            raise ValueError(
+                f"beat_s ({self.beat_s:g}) < fence_s ({self.fence_s:g}) <= silence_s - beat_s "
+                f"({self.silence_s - self.beat_s:g}) must hold: a node that is cut off ends its "
+                "ranks before the others go on without it"
+            )
+        if self.join_timeout_s <= 0:
+            raise ValueError(f"join_timeout_s must be positive, is {self.join_timeout_s:g}")
+
+    @property
+    def ask_s(self) -> float:
+        """How long a node that slept may wait, once, for the leader's answer, its ranks alive.
+
+        A leader that is there answers within one ``beat_s``.
+        """
+        return min(self.fence_s, 1.5 * self.beat_s)
+
+    @property
+    def return_s(self) -> float:
+        """How long a launcher without ranks waits, beyond ``fence_s``, for a leader to return.
+
+        The leader waits as long for a node that no other rank needs. Either may be asleep.
+        """
+        return 8 * self.silence_s
+
+    @property
+    def lease_s(self) -> float:
+        """How much later than the launcher its monitors end ranks, if the launcher cannot."""
+        return (self.silence_s - self.beat_s - self.fence_s) / 4
+
+    @property
+    def killing_lease_s(self) -> float:
+        """The same, if the launcher has begun to end them: the last moment before others go on."""
+        return 4 * self.lease_s
+
+    @classmethod
+    def of(cls, silence_s: float, join_timeout_s: float = 900.0) -> Pace:
+        """The pace for a timeout of silence: five beats in it, fenced after two thirds of it."""
+        return cls(silence_s, silence_s / 5, silence_s * 2 / 3, join_timeout_s)
+
+    @classmethod
+    def of_one(cls) -> Pace:
+        """Of a job that has one launcher, and can have no other to wait for."""
+        return cls(math.inf, math.inf, math.inf, math.inf)
+
+
+# ---------------------------------------------------------------- an incident
+# Shares of the timeout of evidence, in this order. The rest of it is for the verdict's way to the
+# monitors, which act without one when the timeout is over.
+ALONE_SHARE = 0.25
+"""A launcher whose suspicion the leader does not answer looks at its ranks alone."""
+LOOK_SHARE = 0.5
+"""The look at one rank is over."""
+ANSWER_SHARE = 0.6
+"""A launcher sends the leader the evidence that it has."""
+VERDICT_SHARE = 0.8
+"""The leader judges by the evidence that it has."""
+JUDGE_SHARE = 0.95
+"""A launcher to which no verdict came judges alone."""
+
+# ---------------------------------------------------------------- a cycle forms
+NEWS_S = 1.0
+"""Launchers that wait learn why once the wait is this old, and of changes this long after them.
+
+So the number of texts that a node reads grows with the time it waits, and not with the number of
+nodes.
+"""
+READ_LIMIT_S = 5.0
+"""How long reading the iteration of a checkpoint may hold up a restart."""
+
+# ---------------------------------------------------------------- the mailbox in the store
+HOLE_S = 5.0
+"""How long to wait for the next message, and how often to ask how many numbers were given out. A
+message behind a number without one is delayed by less than twice that, once for all of these."""
+LATE_S = 10.0
+"""How long a number that was passed over is looked at."""
+LOOK_AGAIN_S = 0.05
+LOOK_AGAIN_S_MAX = 0.5
+"""How often to look at a slot in which a message is to be replaced, or is late: the store can wake
+a reader when a value appears in an empty slot, and in no other case."""
+
+# ---------------------------------------------------------------- connections to the store
+CONNECT_S = 60.0
+"""Longest setting up of a connection with a store that is there."""
+WELCOME_S = 30.0
+"""How long the leader may take to answer a new launcher; it is awake, or is missed soon."""
+DOUBT_S = 5.0
+"""How long an unsigned answer may come from another program, and the leader's still follow."""
+LAST_WORDS_S = 5.0
+"""How long a launcher that leaves tries to send its last messages; as long again for its threads
+to end."""
+WAIT_S = 3600.0
+"""One wait in the store; a wait that timed out can stall its connection for seconds."""
+SLICE_S = 1.0
+"""One wait in a store whose waits cannot be interrupted."""
+TRY_AGAIN_S = 0.2
+"""How often a store that is away is tried: it cannot announce its return."""

@@ -1,1 +1,0 @@
-"""A folder to put on PYTHONPATH; see ``sitecustomize.py`` in it."""

@@ -1,1 +1,0 @@
-"""A folder for PYTHONPATH: ``sitecustomize.py`` in it runs first in each rank."""

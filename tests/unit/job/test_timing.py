@@ -1,0 +1,70 @@
+"""The order of all times of the protocol between launchers: one property instead of many limits."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.job.pure import timing
+from holdfast.job.pure.timing import Pace
+
+SECONDS = st.floats(1e-2, 1e5)
+SHARES = st.floats(0.01, 0.99)
+
+
+@given(SECONDS, SHARES, SHARES)
+def test_a_node_that_is_cut_off_has_ended_its_ranks_before_the_others_go_on(
+    silence_s: float, of_beat: float, of_fence: float
+) -> None:
+    """It asks if it slept, fences itself, its monitors do, and only then its place is free."""
+    beat_s = of_beat * silence_s / 2
+    fence_s = beat_s + of_fence * (silence_s - 2 * beat_s)
+    pace = Pace(silence_s, beat_s, fence_s)
+    goes_on = silence_s - beat_s  # on the node's clock: the leader's starts a beat later, at most
+
+    assert 0 < pace.beat_s < pace.ask_s <= pace.fence_s
+    assert pace.fence_s < pace.fence_s + pace.lease_s < pace.fence_s + pace.killing_lease_s
+    assert pace.fence_s + pace.killing_lease_s <= goes_on * (1 + 1e-9)
+    assert goes_on < pace.silence_s < pace.return_s
+
+
+@given(SECONDS)
+def test_the_pace_of_a_timeout_keeps_that_order_with_five_beats(silence_s: float) -> None:
+    """What ``keep_alive_timeout`` says decides all of it."""
+    pace = Pace.of(silence_s)
+    assert pace.silence_s == pytest.approx(5 * pace.beat_s)
+    assert pace.ask_s == pytest.approx(1.5 * pace.beat_s)
+    assert pace.lease_s == pytest.approx(silence_s / 30)
+
+
+def test_the_default_is_the_pace_of_fifteen_seconds() -> None:
+    assert Pace() == Pace.of(15.0)
+
+
+def test_each_step_of_an_incident_leaves_time_for_the_next() -> None:
+    """Look, answer, verdict, and a launcher on its own just before the monitors act."""
+    shares = [
+        timing.ALONE_SHARE,
+        timing.LOOK_SHARE,
+        timing.ANSWER_SHARE,
+        timing.VERDICT_SHARE,
+        timing.JUDGE_SHARE,
+    ]
+    assert shares[0] > 0
+    assert shares == sorted({*shares})
+    assert shares[-1] < 1
+
+
+def test_a_message_behind_a_lost_one_is_read_before_its_sender_is_given_up() -> None:
+    """A number without a message delays those behind it by less than twice ``HOLE_S``, once."""
+    assert timing.LOOK_AGAIN_S < timing.LOOK_AGAIN_S_MAX < timing.HOLE_S < timing.LATE_S
+    assert Pace().silence_s > 2 * timing.HOLE_S + timing.LOOK_AGAIN_S_MAX
+
+
+def test_a_store_is_given_up_last() -> None:
+    """Answers from strangers, then the leader's, then the way to the store."""
+    assert timing.TRY_AGAIN_S < timing.SLICE_S < timing.DOUBT_S < timing.WELCOME_S
+    assert timing.WELCOME_S < timing.CONNECT_S < timing.WAIT_S
+    assert Pace().beat_s > timing.NEWS_S
+    assert Pace().silence_s > timing.READ_LIMIT_S

@@ -1,0 +1,175 @@
+"""What a launcher says of failures: only the one that ended a cycle is where its restart begins."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.base import clock
+from holdfast.base.pure.numbering import GlobalRank, LocalRank, Pid
+from holdfast.events.pure import schema
+from holdfast.evidence.pure.evidence import Verdict
+from holdfast.evidence.pure.failure import RankEnd
+from holdfast.job.pure.member import CycleStopping, RanksFailed
+from holdfast.node.pure.launcher import LauncherEnd, LeaveProcess
+from holdfast.node.pure.node_evidence import IncidentOver
+from holdfast.node.reporter import JobReporter
+from tests.overdue import overdue_section
+
+
+def rank_end(rank: int, exit_code: int, ago_s: float, **known: Any) -> RankEnd:
+    """How a rank of pid 1000 + ``rank`` ended some seconds ago."""
+    at = clock.monotonic() - ago_s
+    return RankEnd(LocalRank(rank), GlobalRank(rank), Pid(1000 + rank), exit_code, at, **known)
+
+
+def ranks_of(*ends: RankEnd, cycle: int = 0) -> Any:
+    """The ranks of a cycle that ended so."""
+    ranks = {
+        end.local_rank: SimpleNamespace(pid=end.pid, is_warm=False, end=lambda end=end: end)
+        for end in ends
+    }
+    place = SimpleNamespace(group_rank=0)
+    formed = SimpleNamespace(places=[place], ended_by=None)
+    return SimpleNamespace(
+        cycle=cycle, place=place, formed=formed, ranks=ranks, ends=lambda _: list(ends)
+    )
+
+
+def announcer(tmp_path: Path) -> tuple[JobReporter, Any]:
+    """One of a job of one node under min-healthy, and its launcher."""
+    plan = SimpleNamespace(
+        name="train.py",
+        run_id="j",
+        nproc_per_node=2,
+        max_restarts=1,
+        meeting=None,
+        workers_stop_timeout_s=15.0,
+        log_dir=None,
+        redirects={},
+        tee={},
+        ft=SimpleNamespace(restart_check_interval=60.0),
+    )
+    node = SimpleNamespace(survives_ranks=True, alive=set(), cycle=0, formed=None)
+    launcher = SimpleNamespace(node=node, restarts_used=0, finished=None)
+    pump = SimpleNamespace(write=lambda *_: None)
+    says: Any = JobReporter
+    return says(plan, "n0", tmp_path, launcher, pump, lambda *_, **__: None, None), launcher
+
+
+def test_under_min_healthy_a_restart_is_timed_from_the_failure_that_ended_the_cycle(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 had failed an hour before, and the cycle went on: it did not end it."""
+    monkeypatch.setattr(clock, "monotonic", lambda: 5000.0)
+    caplog.set_level(logging.INFO, "holdfast")
+    says, launcher = announcer(tmp_path)
+    first, last = rank_end(0, 3, ago_s=3600.0), rank_end(1, 4, ago_s=0.0)
+    says.ranks_failed(RanksFailed(0, 0, every=False, may_restart=True), first)
+    says.ranks_failed(RanksFailed(0, 1, every=True, may_restart=True), last)
+    says.stopping(CycleStopping(0, "cause", here=True))
+    launcher.restarts_used = 1
+    says.cycle_started(ranks_of(first, last, cycle=1))
+    says.explain(0, ranks_of(first, last), will_restart=True)
+
+    assert "restart 1 of 1, 0.0" in caplog.text
+    assert caplog.text.count("exit code 3") == 1, "it was said; and it is not what ended the cycle"
+
+
+def test_the_first_cause_is_an_event_of_its_cycle(tmp_path: Path) -> None:
+    """When all have ended; of a hang the incident says more."""
+    says, _ = announcer(tmp_path)
+    told: list[tuple[schema.Body, int | None]] = []
+    says._event = lambda body, cycle: told.append((body, cycle))
+    says._failed_here[0] = 0
+    gloo = "RuntimeError: Connection closed by peer"
+    peer, own = rank_end(0, 1, 2.0, error=gloo), rank_end(1, 1, 1.0, last_lines=["no 'lr'"])
+    says.explain(0, ranks_of(peer, own), will_restart=True)
+
+    why = "exit code 1 (its last line: no 'lr')"
+    assert told == [(schema.FirstCause(1, own.ended_at, 1, why, names_a_peer=False), 0)]
+    says._failed_here[1] = 0
+    hung = rank_end(0, -9, 1.0, hang=overdue_section(6.0, 5.0), is_condemned=True)
+    says.explain(1, ranks_of(hung, cycle=1), will_restart=True)
+    assert len(told) == 1
+    in_place = rank_end(0, -9, 1.0, hung_in_place="no progress for 9.0 s")
+    says._failed_here[2] = 0
+    says.explain(2, ranks_of(in_place, cycle=2), will_restart=True)
+    assert (told[1][0].rank, told[1][0].hung, told[1][1]) == (0, True, 2)
+
+
+def test_a_rank_that_was_ended_for_a_hang_is_named_at_the_end_whatever_its_exit_code(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The job was completed without it."""
+    caplog.set_level(logging.INFO, "holdfast")
+    says, _ = announcer(tmp_path)
+    hung = rank_end(0, 0, ago_s=9.0, hang=overdue_section(1.0, 1.0), is_condemned=True)
+    says.finish(LeaveProcess(LauncherEnd.SUCCEEDED, 0), ranks_of(hung, rank_end(1, 0, ago_s=0.0)))
+
+    assert "the job was completed without rank 0, which failed" in caplog.text
+
+
+REASON = "rank 1 was stopped; rank 0 waits for it"
+OVER = IncidentOver(1, 0, (0,), Verdict((1,), "stopped", REASON, "high"), {}, "")
+
+
+def test_the_culprit_is_named_first_wherever_a_hang_is_told(tmp_path: Path) -> None:
+    """To the leader, when the rank is ended; when all have ended; on the culprit's node, too."""
+    says, _ = announcer(tmp_path)
+    hang = overdue_section(6.0, 5.0)
+    victim = rank_end(0, -9, 1.0, hang=hang, is_condemned=True)
+    culprit = rank_end(1, -15, 0.5, asked=True)
+    says.incident_over(OVER)
+
+    told = says.ranks_failed(RanksFailed(0, 0), victim)
+    assert told.cause.startswith(
+        f"{REASON}; rank 0 (local rank 0, pid 1000, node n0): waited for rank 1 ("
+    )
+    found = says.cause_found(ranks_of(victim, culprit))
+    assert found is not None
+    assert found.failure.cause == told.cause
+    assert (found.failure.rank, found.failure.incident) == (0, OVER.incident)
+    assert found.failure.facts == told.facts, "so it is not reported a second time"
+
+    elsewhere, _ = announcer(tmp_path)
+    elsewhere.incident_over(OVER)
+    elsewhere.stopping(CycleStopping(0, told.cause, failure=told))
+    found = elsewhere.cause_found(ranks_of(culprit))
+    assert found is not None
+    assert found.failure.cause == REASON
+
+
+def test_the_error_file_of_a_node_where_no_rank_failed_has_the_cause(tmp_path: Path) -> None:
+    """On each pod of a job it is shown; nothing is written where the user has stopped the job."""
+    cause = "rank 3 (local rank 1, pid 8, node n1): exit code 3"
+    for why in ("no restart is left", ""):
+        says, launcher = announcer(tmp_path)
+        launcher.node.cycle = 0
+        says._error_file = str(tmp_path / f"error{bool(why)}")
+        says.stopping(CycleStopping(0, cause, no_restart=why, for_good=bool(why)))
+        says.finish(LeaveProcess(LauncherEnd.FAILED, 1), None)
+
+    told = json.loads((tmp_path / "errorTrue").read_text())["message"]
+    assert (told["message"], told["errorCode"]) == (cause, 1)
+    assert not (tmp_path / "errorFalse").exists()
+
+
+def test_an_incident_that_has_ended_no_rank_is_not_the_cause_of_a_later_failure(
+    tmp_path: Path,
+) -> None:
+    """The rank has recovered; an hour later another one crashes."""
+    says, _ = announcer(tmp_path)
+    crashed, stopped = rank_end(0, 1, 1.0), rank_end(1, -15, 0.5, asked=True)
+    says.incident_over(OVER)
+
+    told = says.ranks_failed(RanksFailed(0, 0), crashed)
+    says.stopping(CycleStopping(0, told.cause, here=True, failure=told))
+    found = says.cause_found(ranks_of(crashed, stopped))
+    assert found is not None
+    assert REASON not in told.cause + found.failure.cause
