@@ -370,7 +370,7 @@ class DumpedStacks(Source):
             self._signal,
             self._path,
             now,
-            **(self._way() if is_rank and not self.is_left_stopped else {}),
+            **(self._way() if is_rank else {}),
             will_end=is_rank and self._will_end,
         )
         if self.dump is None:
@@ -384,7 +384,10 @@ class DumpedStacks(Source):
             return {}
         if self._is_gentle:
             return {"ask_helper": self._ask_helper, "is_gentle": True}
-        ask = self._ask_helper if self._is_helped else None
+        # One that is stopped cannot say that it is there; woken, it can. The signal would come in
+        # the middle of whatever Python runs then, of which about one rank in 400 died.
+        may_answer = self._is_helped or self._samples.state == "T"
+        ask = self._ask_helper if may_answer else None
         return {"ask_helper": ask, "find_thread": self._find_thread}
 
     def _find_thread(self) -> int:

@@ -175,6 +175,47 @@ def test_a_rank_is_stopped_again_only_where_its_end_is_decided(
     assert made == will_end
 
 
+@pytest.mark.parametrize(
+    ("state", "is_asked"),
+    [("T", True), ("t", False), ("S", False)],
+)
+def test_a_stopped_rank_writes_its_stacks_by_its_helper(
+    monkeypatch: pytest.MonkeyPatch, *, state: str, is_asked: bool
+) -> None:
+    """It cannot say before that it is there; and of the signal a rank may die that runs Python."""
+    helpers: list[object] = []
+
+    class Dump(StackDump):
+        def __init__(self, *given: Any, ask_helper: Any = None, **others: Any) -> None:
+            helpers.append(ask_helper)
+            super().__init__(*given, ask_helper=ask_helper, **others)
+
+    def ask() -> None:
+        return None
+
+    monkeypatch.setattr(sources, "StackDump", Dump)
+    monkeypatch.setattr(proc_sample, "look_at", lambda *_: Sight(state, "", 0, 5))
+    process = proc.Process(os.getpid())
+    with select.epoll() as epoll:
+        one = RankCollector(
+            process,
+            0,
+            None,
+            epoll,
+            100.0,
+            110.0,
+            wakes_stopped=True,
+            ask_helper=ask,
+            ask_stacks=ask,
+        )
+        one.step(100.0 + APART_S)
+        one.step(100.0 + SILENT_S + APART_S)
+        one.close()
+    process.close()
+
+    assert helpers == [ask if is_asked else None]
+
+
 def test_the_thread_that_trains_is_looked_at_instead_of_the_main_one(
     look: RankCollector, monkeypatch: pytest.MonkeyPatch
 ) -> None:

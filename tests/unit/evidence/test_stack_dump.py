@@ -44,6 +44,18 @@ def stopped(process: proc.Process) -> proc.Process:
     return process
 
 
+def asleep(process: proc.Process) -> list[str]:
+    """Its threads, if all of them sleep for good: none waits for a lock with a timeout."""
+
+    def look() -> list[str]:
+        tasks = Path(f"/proc/{process.pid}/task").iterdir()
+        return [task.joinpath("status").read_text() for task in tasks]
+
+    before = look()
+    time.sleep(0.02)
+    return before if look() == before and all("\tS (" in it for it in before) else []
+
+
 @pytest.fixture
 def victim(path: str) -> Iterator[Callable[[str], proc.Process]]:
     """Start a process that registered its dump and then does something for ever."""
@@ -155,8 +167,7 @@ def test_the_main_thread_of_a_stopped_process_writes_before_it_goes_on(
     """Another thread would read frames of Python that runs: now and then the process died of it."""
     threads = "[threading.Thread(target=wait_beside, daemon=True).start() for _ in range(16)]"
     process = victim(f"{threads}\n    {SLEEP}")
-    tasks = Path(f"/proc/{process.pid}/task")
-    until(lambda: len([*tasks.iterdir()]) == 17)
+    until(lambda: len(asleep(process)) == 17)
     for _ in range(20):
         stopped(process)
         text = collect(StackDump(process, SIGNUM, path, time.monotonic()))
