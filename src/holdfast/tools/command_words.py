@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 from holdfast.base.pure.printable import printable
-from holdfast.events.run.run_list import NoSuchRunError
 from holdfast.options.option import UsageError
+from holdfast.tools.run_list import NoSuchRunError
 
 WRONG = 2
 """Exit code of a command line that cannot be used."""

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from holdfast.base.command_output import in_words
 from holdfast.base.pure.printable import printable
-from holdfast.events.run.run_list import find_runs, resolve
 from holdfast.options.option import UsageError
 from holdfast.tools.command_words import run_command, take_flag, take_option, without_options
+from holdfast.tools.run_list import find_runs, resolve
 
 _REPORT = """\
 usage: holdfast report [RUN ...] [--html FILE | --json]

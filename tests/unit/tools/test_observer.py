@@ -22,7 +22,6 @@ from holdfast.base.processes import proc
 from holdfast.base.pure import codec
 from holdfast.events.observer_messages import FROM_OBSERVER, ObserverConfig, Orders
 from holdfast.events.reader import Follower
-from holdfast.events.run.outages import Outages
 from holdfast.page.page import create_page, map_page
 from holdfast.page.pure import page as layout
 from holdfast.tools.observer import hooks
@@ -30,8 +29,9 @@ from holdfast.tools.observer.hooks import Hooks
 from holdfast.tools.observer.metrics import Metrics
 from holdfast.tools.observer.metrics_server import CONNECTIONS, MetricsServer
 from holdfast.tools.observer.observer_main import Observer
-from tests.unit.events.test_outages import OVERDUE, RESTARTED, STARTED, STOPPING, exited
+from holdfast.tools.outages import Outages
 from tests.unit.made_events import typed
+from tests.unit.tools.test_outages import OVERDUE, RESTARTED, STARTED, STOPPING, exited
 from tests.waiting import until
 
 LABELS = {"node": "n0", "run": "job"}

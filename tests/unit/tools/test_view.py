@@ -27,8 +27,8 @@ from holdfast.tools.view.live import JobView, LiveJob, NodeView, RankView
 from holdfast.tools.view.top import Stacks, Top
 from holdfast.tools.view.web import make_app
 from holdfast.tools.view.words import SORTS, as_text, incident_line, newest, of_limit, seconds
-from tests.unit.events.test_outages import OVERDUE, RESTARTED, STARTED, STOPPING, exited
 from tests.unit.made_events import elsewhere, event
+from tests.unit.tools.test_outages import OVERDUE, RESTARTED, STARTED, STOPPING, exited
 from tests.waiting import BOUND_S
 
 START = {

@@ -6,15 +6,26 @@ the port is given, both starts have a node of the same number.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TypeVar
+
+from holdfast.events.pure.schema import CycleJoined, Event
 
 Start = tuple[object, object]
 """A cycle, and its port."""
 Starts = Mapping[Start, object]
 """Cycles that a launcher took part in; its number in each."""
 _K = TypeVar("_K", bound=Hashable)
+
+
+def starts_in(events: Iterable[Event]) -> dict[Start, object]:
+    """Cycles that a launcher took part in, by its events; its number in each."""
+    return {
+        (event.cycle, body.master_port): body.group_rank
+        for event in events
+        if isinstance(body := event.body, CycleJoined)
+    }
 
 
 def of_one_job(first: _K, starts: Mapping[_K, Starts]) -> list[_K]:

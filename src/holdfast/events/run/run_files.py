@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,10 +11,10 @@ from holdfast.base import clock
 from holdfast.base.processes.job_name import clock_of, is_living
 from holdfast.base.pure.codec import instants
 from holdfast.events.pure import schema
-from holdfast.events.reader import events_in, first_event, read_folder
+from holdfast.events.reader import read_folder
 from holdfast.events.run.incident_files import Incident, of_event, read_incidents
 from holdfast.events.run.node_clocks import Axis, ClockMarks, on_one_axis
-from holdfast.events.run.one_job import Start, of_one_job
+from holdfast.events.run.one_job import Start, of_one_job, starts_in
 
 RUNNING, SUCCEEDED, FAILED, CUT_OFF = "running", "succeeded", "failed", "cut off"
 """How a launcher stands. Cut off: it was killed, or is on another host and silent."""
@@ -62,7 +61,7 @@ class NodeRun:
     @property
     def starts(self) -> dict[Start, object]:
         """Cycles that it took part in; its number in each."""
-        return dict(found for event in self.events if (found := _started(event)) is not None)
+        return starts_in(self.events)
 
 
 @dataclass
@@ -219,25 +218,3 @@ def _is_alive(start: schema.LauncherStarted, events: list[schema.Event]) -> bool
     age_s = clock.wall() - (events[0].wall or 0.0)
     silent_s = clock.wall() - (events[-1].wall or 0.0)
     return silent_s < max(_SILENT_S, _SILENT_SHARE * age_s)
-
-
-def run_id_of(folder: Path) -> str | None:
-    """The run id of the launcher that has written there."""
-    first = first_event(folder)
-    return first.body.run_id if first and isinstance(first.body, schema.LauncherStarted) else None
-
-
-def starts_of(folder: Path) -> dict[Start, object]:
-    """Cycles that its launcher took part in; its number in each."""
-    found: dict[Start, object] = {}
-    with suppress(OSError):
-        for event in events_in(folder / schema.LAUNCHER_FILE, schema.CycleJoined):
-            found.update(filter(None, [_started(event)]))
-    return found
-
-
-def _started(event: schema.Event) -> tuple[Start, object] | None:
-    body = event.body
-    if not isinstance(body, schema.CycleJoined):
-        return None
-    return (event.cycle, body.master_port), body.group_rank

@@ -13,11 +13,11 @@ from holdfast.base import clock
 from holdfast.events.pure.schema import CycleJoined, Event, InPlaceRestart, PagesRead
 from holdfast.events.run.accounts import ACCOUNTS
 from holdfast.events.run.ledger import LiveLedger
-from holdfast.events.run.outages import FAULTS, STATES, FirstFault, Outages, RecoveryTime
 from holdfast.evidence.pure.evidence import KINDS as VERDICTS
 from holdfast.evidence.pure.evidence import STALL
 from holdfast.page.page import PageError, map_page
 from holdfast.page.pure.page_view import PageView, RankProgress
+from holdfast.tools.outages import FAULTS, STATES, FirstFault, Outages, RecoveryTime
 
 _LATE = (0.001, 0.01, 0.1, 0.5, 1, 5)
 _STALLED = (1, 10, 30, 60, 300, 600, 1800, 3600)

@@ -28,10 +28,10 @@ from holdfast.base.pure.common_events import Note
 from holdfast.events.observer_messages import LAST_HOOKS_S, TO_OBSERVER, Notified, Orders, Serving
 from holdfast.events.pure.schema import event_of
 from holdfast.events.reader import Follower
-from holdfast.events.run.outages import Outages
 from holdfast.evidence.pure.evidence import STALL
 from holdfast.net.client import Client
 from holdfast.net.pure.frames import FrameError
+from holdfast.tools.outages import Outages
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

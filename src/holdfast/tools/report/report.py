@@ -11,11 +11,11 @@ from functools import cached_property
 from typing import Any
 
 from holdfast.events.pure.schema import InPlaceRestart, RankStarted
-from holdfast.events.run.calls import restarts_in_place, why
 from holdfast.events.run.incident_files import Incident
 from holdfast.events.run.ledger import Ledger
 from holdfast.events.run.rank_spans import RankSpans, Span, n_steps, spans_of
 from holdfast.events.run.run_files import NodeRun, Run
+from holdfast.tools.calls import restarts_in_place, why
 from holdfast.tools.report.stragglers import LEAST_TIMES, Slow, slow
 from holdfast.tools.report.timeline import Recovery, recoveries
 

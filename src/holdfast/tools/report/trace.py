@@ -24,9 +24,9 @@ from holdfast.events.reader import looks_in
 from holdfast.events.run.accounts import LABELS
 from holdfast.events.run.rank_spans import Span, is_in_order
 from holdfast.events.run.run_files import Run
-from holdfast.events.run.section_slices import RankSections, SectionSlice
 from holdfast.evidence.pure.failure import describe_exit, signal_name
 from holdfast.tools.report.report import NodeSpans, node_spans, place
+from holdfast.tools.report.section_slices import RankSections, SectionSlice
 from holdfast.tools.report.sorted_lines import SortedLines
 from holdfast.watch.pure.monitor_messages import Evidence, Overdue, Signalled, Unkillable
 

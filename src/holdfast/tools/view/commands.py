@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from holdfast.events.run.run_list import resolve
 from holdfast.options.option import UsageError
 from holdfast.tools.command_words import WRONG, run_command, take_flag, take_option, without_options
+from holdfast.tools.run_list import resolve
 
 _TOP = """\
 usage: holdfast top [RUN ...] [--once | --json] [--sort WORD]

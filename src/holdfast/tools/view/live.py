@@ -19,15 +19,15 @@ from holdfast.base.processes.job_name import PREFIX, clock_of, launcher_of
 from holdfast.events.pure import schema
 from holdfast.events.pure.schema import Event
 from holdfast.events.reader import Follower
-from holdfast.events.run.calls import why
 from holdfast.events.run.incident_files import Incident, keep, of_event, of_file
 from holdfast.events.run.node_clocks import Axis, ClockMarks, on_one_axis
-from holdfast.events.run.outages import Outages, RankStatus
 from holdfast.events.run.run_links import runtime_parents
 from holdfast.evidence.pure.failure import describe_exit, signal_name
 from holdfast.evidence.stack_dump import StackDump
 from holdfast.page.page import PageError, map_page
 from holdfast.page.pure.page_view import PageView
+from holdfast.tools.calls import why
+from holdfast.tools.outages import Outages, RankStatus
 from holdfast.tools.report.stragglers import Slow, Stragglers
 from holdfast.watch.pure.monitor_messages import Overdue
 
@@ -298,8 +298,7 @@ class LiveJob:
             if now >= give_up_at:
                 break
             next_at = min(dump.next_step_at or now for dump in waiting)
-            fds = [fd for dump in waiting if (fd := dump.fileno()) >= 0]
-            wait_for.any_readable(fds, max(0.0, min(next_at, give_up_at) - now))
+            wait_for.any_readable((), max(0.0, min(next_at, give_up_at) - now))
         texts = {}
         for rank, dump in dumps.items():
             if isinstance(dump, str):

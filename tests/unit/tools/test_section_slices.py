@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.events.run.section_slices import RankSections, SectionSlice
 from holdfast.page.pure.page_view import ClosedSection, RankProgress
+from holdfast.tools.report.section_slices import RankSections, SectionSlice
 
 PUBLISH_S = 0.001
 Look = tuple[float, float, RankProgress]

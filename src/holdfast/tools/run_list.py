@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from holdfast.events.pure.schema import LAUNCHER_FILE
-from holdfast.events.reader import first_event, refuse_newer
-from holdfast.events.run.one_job import of_one_job
+from holdfast.events.pure.schema import LAUNCHER_FILE, CycleJoined, LauncherStarted
+from holdfast.events.reader import events_in, first_event, refuse_newer
+from holdfast.events.run.one_job import Starts, of_one_job, starts_in
 from holdfast.events.run.run_links import LATEST, is_own_link, latest_link, living_run_dirs
 
 
@@ -120,14 +120,24 @@ def _of_one_job(folder: Path) -> list[Path]:
     A job that was queued again has the run id of the one before, but no cycle in common with it.
     Where there is one of before, nodes that had no ranks yet are left out.
     """
-    from holdfast.events.run.run_files import run_id_of, starts_of  # noqa: PLC0415 - reads files
-
-    run_id = run_id_of(folder)
+    run_id = _run_id_of(folder)
     others = runs_in(folder.parent) - {folder}
-    same = sorted(each for each in others if run_id is not None and run_id_of(each) == run_id)
-    starts = {each: starts_of(each) for each in (folder, *same)}
+    same = sorted(each for each in others if run_id is not None and _run_id_of(each) == run_id)
+    starts = {each: _starts_of(each) for each in (folder, *same)}
     if not starts[folder]:
         return [folder, *same]
     found = of_one_job(folder, starts)
     has_others = any(starts[each] and each not in found for each in same)
     return found if has_others else [folder, *same]
+
+
+def _run_id_of(folder: Path) -> str | None:
+    first = first_event(folder)
+    return first.body.run_id if first and isinstance(first.body, LauncherStarted) else None
+
+
+def _starts_of(folder: Path) -> Starts:
+    try:
+        return starts_in(events_in(folder / LAUNCHER_FILE, CycleJoined))
+    except OSError:
+        return {}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.events.run.outages import FirstFault, Outages, RecoveryTime
+from holdfast.tools.outages import FirstFault, Outages, RecoveryTime
 from tests.unit.made_events import event, typed
 
 STARTED = [
