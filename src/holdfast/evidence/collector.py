@@ -21,7 +21,6 @@ from holdfast.evidence.sources import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import select
     from collections.abc import Callable, Sequence
     from typing import Any
 
@@ -108,7 +107,6 @@ class RankCollector(Collector):
         process: proc.Process,
         dump_signal: int,
         dump_path: str | None,
-        epoll: select.epoll,
         now: float,
         until: float,
         *,
@@ -124,7 +122,6 @@ class RankCollector(Collector):
             process,
             dump_signal,
             dump_path,
-            epoll,
             until,
             samples=samples,
             helper=helper,

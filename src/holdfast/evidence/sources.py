@@ -18,7 +18,6 @@ from holdfast.evidence.stack_dump import StackDump
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import select
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
@@ -43,7 +42,6 @@ _WORKERS_MAX = 16
 _WORKER_DUMPS_MAX = 4
 _KEPT_MAX = 3
 """Samples of a guard: when the rank was late, when all were interrupted, when it is ended."""
-_EPOLLIN = 1
 
 
 class Source:
@@ -269,7 +267,6 @@ class DumpedStacks(Source):
 
     Args:
         signum: Dumps them into the file ``path``; 0: none may be sent.
-        epoll: Woken when the dump grows.
         helper: None: the main thread alone is of interest.
         ask_helper: Asks the helper thread for the stacks; None: there is none.
         wakes_stopped: A stopped rank is woken for them.
@@ -287,7 +284,6 @@ class DumpedStacks(Source):
         process: proc.Process,
         signum: int,
         path: str | None,
-        epoll: select.epoll,
         until: float,
         *,
         samples: MainThread,
@@ -300,7 +296,6 @@ class DumpedStacks(Source):
         self._process = process
         self._signal = signum
         self._path = path
-        self._epoll = epoll
         self._until = until
         self._samples = samples
         self._helper = helper
@@ -375,8 +370,6 @@ class DumpedStacks(Source):
         )
         if self.dump is None:
             self.dump = dump
-        if dump.fileno() >= 0:
-            self._epoll.register(dump.fileno(), _EPOLLIN)
 
     def _way(self) -> Mapping[str, Any]:
         """How to ask the rank so that its main thread notices nothing, if there is such a way."""
@@ -453,8 +446,6 @@ class DumpedStacks(Source):
     def finish(self) -> None:
         dump, self._dump = self._dump, None
         if dump is not None:
-            if dump.fileno() >= 0:
-                self._epoll.unregister(dump.fileno())
             dump.close()
         if self._asked is not None and self._asked is not self._process:
             self._asked.close()

@@ -1,8 +1,8 @@
 """Get the stacks of a process that does not answer, before it is ended.
 
 The rank registered a C-level dump (faulthandler) on a signal, into a file it opened beforehand, so
-this works while the interpreter's lock is held. The caller watches ``fileno``, and calls
-:meth:`StackDump.step` at ``next_step_at``. ::
+this works while the interpreter's lock is held. The caller calls :meth:`StackDump.step` at
+``next_step_at``. ::
 
     /proc state ─► dump signal ─► SIGCONT if stopped ─┬─ bytes ─► quiet, handler left ─► done
                                                       └─ none in 50 ms, nor on its way
@@ -31,12 +31,11 @@ SILENT_S = 0.05
 """A dump takes under 3 ms; nothing for so long means that something is in its way."""
 HELPER_S = 0.1
 """The same of a thread that may have to wait for the interpreter's lock, or for a CPU, first."""
-_POLL_S = 0.005
-"""Where the kernel cannot tell of writes."""
+_POLL_S = 0.001
+"""Between two looks at the file's size: no descriptor tells of a write but inotify's, and to load
+ctypes for that costs the monitor 7 ms and 1 MiB."""
 _STACKS_BYTES_MAX = 256 * 1024
-_READ_BYTES = 4096
 _SIGSTOP = 19
-_IN_MODIFY = 0x2
 
 
 class StackDump:
@@ -89,14 +88,12 @@ class StackDump:
         self._repeated = False
         self._stops_again = False
         self._grew_at: float | None = None
-        self._watch: WriteWatch | None = None
         self._before_bytes = 0
         self.state = proc.process_state(process.pid)
         self.was_stopped = self.state is not None and self.state.is_stopped
         self.why_not = self._obstacle()
         if self.why_not is None:
-            assert path is not None
-            self._ask(path, now)
+            self._ask(now)
 
     def _obstacle(self) -> str | None:
         if self.state is None:
@@ -114,11 +111,7 @@ class StackDump:
             return f"{self.path}: {error.strerror}"
         return None
 
-    def _ask(self, path: str, now: float) -> None:
-        try:
-            self._watch = WriteWatch(path)
-        except OSError:
-            self._watch = None
+    def _ask(self, now: float) -> None:
         if self._ask_helper is not None:
             self._ask_helper()
         else:
@@ -129,7 +122,7 @@ class StackDump:
         self._silent_until = now + (HELPER_S if is_helped else SILENT_S)
         self.why_not = f"no answer to signal {self._signum}"
         self._bytes = self._before_bytes
-        self._plan(self._silent_until, now)
+        self.next_step_at = now + _POLL_S
 
     def _send(self) -> None:
         # Frames must stand still while they are read, or the process may die of it. So one thread
@@ -147,13 +140,6 @@ class StackDump:
         """The helper has written all of it."""
         self._is_written = True
 
-    def _plan(self, at: float, now: float) -> None:
-        self.next_step_at = at if self._watch is not None else min(at, now + _POLL_S)
-
-    def fileno(self) -> int:
-        """Readable when the dump grew; -1 where that can't be waited for."""
-        return -1 if self._watch is None else self._watch.fileno()
-
     @property
     def is_done(self) -> bool:
         """Nothing more will come."""
@@ -161,43 +147,32 @@ class StackDump:
 
     def step(self, now: float) -> bool:
         """Look whether the dump has grown; whether it is done."""
-        if self.is_done or self.path is None:
+        if self.is_done:
             return True
-        if self._watch is not None:
-            self._watch.drain()
-        size = self._size(self.path)
+        size = self._size()
         if size > self._bytes:
             self._bytes = size
             self._grew_at = now
             self.why_not = None
         if self._grew_at is None:
-            self._nothing_yet(self.path, now)
-        elif self._is_written:
-            self.next_step_at = None
-        elif now < self._grew_at + QUIET_S:
-            self._plan(self._grew_at + QUIET_S, now)
-        elif self._is_dumping():
-            self._plan(now + QUIET_S, now)
+            is_over = False
+            if now >= self._silent_until and not (self._repeated or self._is_gentle):
+                self._silent_until = now + SILENT_S
+                self._ask_again()
         else:
-            self.next_step_at = None
-        return self.is_done
+            is_quiet = now >= self._grew_at + QUIET_S
+            is_over = self._is_written or (is_quiet and not self._is_dumping())
+        self.next_step_at = None if is_over else now + _POLL_S
+        return is_over
 
-    def _size(self, path: str) -> int:
+    def _size(self) -> int:
+        assert self.path is not None
         try:
-            return os.stat(path).st_size
+            return os.stat(self.path).st_size
         except OSError:
             return self._bytes
 
-    def _nothing_yet(self, path: str, now: float) -> None:
-        if self._repeated or self._is_gentle:
-            self._plan(now + SILENT_S, now)
-        elif now >= self._silent_until:
-            self._ask_again(path)
-            self._plan(now + SILENT_S, now)
-        else:
-            self._plan(self._silent_until, now)
-
-    def _ask_again(self, path: str) -> None:
+    def _ask_again(self) -> None:
         """Unless the signal is on its way, as on a busy machine: a second one dumps twice.
 
         Nor where the handler has run since the file was looked at, so that it is not on its way.
@@ -205,7 +180,7 @@ class StackDump:
         state = proc.process_state(self.process.pid, self._thread_id)
         is_stopped = state is not None and state.is_stopped
         is_coming = state is not None and (state.blocks(self._signum) or state.awaits(self._signum))
-        if not is_stopped and (is_coming or self._size(path) > self._bytes):
+        if not is_stopped and (is_coming or self._size() > self._bytes):
             return
         self._repeated = True
         self.was_stopped = self.was_stopped or is_stopped
@@ -246,45 +221,3 @@ class StackDump:
         if self._stops_again:
             self._stops_again = False
             self.process.send(_SIGSTOP)
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
-
-
-class WriteWatch:
-    """Readable (``fileno``) after a write to ``path``, until :meth:`drain`."""
-
-    __slots__ = ("_fd",)
-
-    def __init__(self, path: str) -> None:
-        """Watch ``path``.
-
-        Raises:
-            OSError: No such file, or this host is out of watches.
-        """
-        import ctypes  # noqa: PLC0415 - 7 ms and 1 MiB that only a verdict pays
-
-        libc = ctypes.CDLL(None, use_errno=True)
-        self._fd: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if self._fd < 0:
-            raise OSError(ctypes.get_errno(), "cannot watch for writes")
-        if libc.inotify_add_watch(self._fd, os.fsencode(path), _IN_MODIFY) < 0:
-            error = ctypes.get_errno()
-            self.close()
-            raise OSError(error, "cannot watch for writes", path)
-
-    def fileno(self) -> int:
-        """Descriptor to wait on."""
-        return self._fd
-
-    def drain(self) -> None:
-        """Forget earlier reports."""
-        try:
-            while os.read(self._fd, _READ_BYTES):
-                pass
-        except BlockingIOError:
-            pass
-
-    def close(self) -> None:
-        """Stop watching."""
-        os.close(self._fd)

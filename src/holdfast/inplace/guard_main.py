@@ -349,10 +349,10 @@ class GuardProcess:
         self._write(
             f"rank {rank.number} (process {rank.process.pid}): {rank.why}; taking its stacks"
         )
-        samples, epoll = _sample(rank), self._descriptors.epoll
+        samples = _sample(rank)
         # Not `will_end`: a rank that was only stopped is taken back if it comes in time.
         rank.stacks = DumpedStacks(
-            rank.process, rank.dump_signal, rank.dump_path, epoll, effect.until, samples=samples
+            rank.process, rank.dump_signal, rank.dump_path, effect.until, samples=samples
         )
         now = clock.monotonic()
         rank.collector = Collector([samples, rank.stacks], now, effect.until)

@@ -1,7 +1,6 @@
 """Facts from /proc about real processes, and sweeping them away."""
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -12,7 +11,6 @@ import pytest
 
 from holdfast.base.processes import proc, system_calls
 from holdfast.evidence import proc_sample
-from holdfast.evidence.stack_dump import WriteWatch
 from tests.waiting import BOUND_S, until
 
 
@@ -180,27 +178,6 @@ def test_without_pidfds_the_start_time_guards(
     assert not held.send(signal.SIGKILL)
     assert not held.is_alive()
     assert child.poll() is None
-
-
-def test_a_write_wakes_the_watcher(tmp_path: Path) -> None:
-    """And only a write after the last drain."""
-    path = tmp_path / "stacks.txt"
-    path.touch()
-    watch = WriteWatch(str(path))
-    assert select.select([watch], [], [], 0)[0] == []
-
-    path.write_text("Thread 0x1")
-
-    assert select.select([watch], [], [], BOUND_S)[0]
-    watch.drain()
-    assert select.select([watch], [], [], 0)[0] == []
-    watch.close()
-
-
-def test_a_file_that_is_not_there_cannot_be_watched(tmp_path: Path) -> None:
-    """The caller says why there are no stacks."""
-    with pytest.raises(FileNotFoundError):
-        WriteWatch(str(tmp_path / "none"))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 from typing import Any
 
 from holdfast.base.processes import proc
@@ -85,14 +84,13 @@ def test_a_guard_waits_for_stacks_no_longer_than_its_machine_allows(
     monkeypatch.setattr(proc.Process, "send", lambda *_: True)
     monkeypatch.setattr(proc.Process, "send_to_thread", lambda *_: True)
     process = proc.Process(os.getpid())
-    with select.epoll() as epoll:
-        samples = KeptSamples(process.pid)
-        stacks = DumpedStacks(process, 50, str(tmp_path / "stacks"), epoll, 11.0, samples=samples)
-        collector = Collector([samples, stacks], 10.0, 11.0)
-        now = 10.0
-        while not collector.step(now):
-            assert collector.next_step_at is not None
-            now = collector.next_step_at
+    samples = KeptSamples(process.pid)
+    stacks = DumpedStacks(process, 50, str(tmp_path / "stacks"), 11.0, samples=samples)
+    collector = Collector([samples, stacks], 10.0, 11.0)
+    now = 10.0
+    while not collector.step(now):
+        assert collector.next_step_at is not None
+        now = collector.next_step_at
     process.close()
     assert now == 11.0
     assert collector.seen().lacks == ["no stacks: no answer to signal 50"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import select
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,20 +25,18 @@ def look() -> Iterator[RankCollector]:
     """At ourselves, from 100.0 to 110.0; there are no stacks to be had."""
     asked: list[str] = []
     process = proc.Process(os.getpid())
-    with select.epoll() as epoll:
-        one = RankCollector(
-            process,
-            0,
-            None,
-            epoll,
-            100.0,
-            110.0,
-            wakes_stopped=True,
-            ask_helper=lambda: asked.append("where"),
-            ask_stacks=lambda: asked.append("stacks"),
-        )
-        assert asked == ["where"]
-        yield one
+    one = RankCollector(
+        process,
+        0,
+        None,
+        100.0,
+        110.0,
+        wakes_stopped=True,
+        ask_helper=lambda: asked.append("where"),
+        ask_stacks=lambda: asked.append("stacks"),
+    )
+    assert asked == ["where"]
+    yield one
     process.close()
 
 
@@ -164,12 +161,11 @@ def test_a_rank_is_stopped_again_only_where_its_end_is_decided(
     monkeypatch.setattr(sources, "StackDump", Dump)
     monkeypatch.setattr(proc_sample, "look_at", lambda *_: Sight(state, "", 0, 5))
     process = proc.Process(os.getpid())
-    with select.epoll() as epoll:
-        one = RankCollector(process, 0, None, epoll, 100.0, 110.0, wakes_stopped=wakes_stopped)
-        one.step(100.0 + APART_S)
-        if is_decided:
-            one.wake(100.1, 101.0)
-        one.close()
+    one = RankCollector(process, 0, None, 100.0, 110.0, wakes_stopped=wakes_stopped)
+    one.step(100.0 + APART_S)
+    if is_decided:
+        one.wake(100.1, 101.0)
+    one.close()
     process.close()
 
     assert made == will_end
@@ -196,21 +192,19 @@ def test_a_stopped_rank_writes_its_stacks_by_its_helper(
     monkeypatch.setattr(sources, "StackDump", Dump)
     monkeypatch.setattr(proc_sample, "look_at", lambda *_: Sight(state, "", 0, 5))
     process = proc.Process(os.getpid())
-    with select.epoll() as epoll:
-        one = RankCollector(
-            process,
-            0,
-            None,
-            epoll,
-            100.0,
-            110.0,
-            wakes_stopped=True,
-            ask_helper=ask,
-            ask_stacks=ask,
-        )
-        one.step(100.0 + APART_S)
-        one.step(100.0 + SILENT_S + APART_S)
-        one.close()
+    one = RankCollector(
+        process,
+        0,
+        None,
+        100.0,
+        110.0,
+        wakes_stopped=True,
+        ask_helper=ask,
+        ask_stacks=ask,
+    )
+    one.step(100.0 + APART_S)
+    one.step(100.0 + SILENT_S + APART_S)
+    one.close()
     process.close()
 
     assert helpers == [ask if is_asked else None]
@@ -280,8 +274,8 @@ Thread 0x01 (most recent call first):
 def test_a_look_that_ends_with_its_rank_holds_no_worker() -> None:
     """It was just being asked for its stacks."""
     process = proc.Process(os.getpid())
-    with select.epoll() as epoll, bystander() as child:
-        look = RankCollector(process, 0, None, epoll, 100.0, 110.0, wakes_stopped=True)
+    with bystander() as child:
+        look = RankCollector(process, 0, None, 100.0, 110.0, wakes_stopped=True)
         worker = proc.Process(child.pid)
         look.stacks.ask(worker, 100.1)
 

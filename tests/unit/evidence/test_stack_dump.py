@@ -1,6 +1,5 @@
 """Stacks of real processes that do not answer."""
 
-import select
 import signal
 import subprocess
 import sys
@@ -85,8 +84,7 @@ def collect(dump: StackDump, bound_s: float = 10.0) -> str:
     """What the monitor's loop does."""
     give_up_at = dump.started_at + bound_s
     while not dump.is_done and (now := time.monotonic()) < give_up_at:
-        watched = [dump] if dump.fileno() >= 0 else []
-        select.select(watched, [], [], max(0.0, dump.next_step_at - now))
+        time.sleep(max(0.0, dump.next_step_at - now))
         dump.step(time.monotonic())
     text = dump.text()
     dump.close()
@@ -116,21 +114,6 @@ def test_only_the_new_part_of_the_file_is_shown(
 
     assert text.count("in name_in_the_stack") == 1
     assert Path(path).read_text().count("in name_in_the_stack") == 2
-
-
-def test_without_inotify_it_looks_by_itself(
-    victim: Callable[[str], proc.Process], path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Hosts run out of watches."""
-
-    def none_left(path: str) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(stack_dump, "WriteWatch", none_left)
-    dump = StackDump(victim(SLEEP), SIGNUM, path, time.monotonic())
-
-    assert dump.fileno() == -1
-    assert "in name_in_the_stack" in collect(dump)
 
 
 def test_a_stopped_process_is_continued_first_and_stopped_again(

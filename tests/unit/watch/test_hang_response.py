@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,20 +77,19 @@ def verdict(said: Said, cycle: Cycle, overdue: RunningClock, **page: Any) -> Ite
     view = SimpleNamespace(**{**shown, **page})
     watch = monitor.Watch(9, 15.0, TrippedLimits())
     process = proc.Process(os.getpid())
-    with select.epoll() as epoll:
-        identity = {"rank": 3, "local_rank": 1, "node": "n0"}
-        reports: Any = said
-        now, every_look = clock.monotonic(), Looks(reports, epoll)
-        arguments: Any = (
-            overdue,
-            RankSession(3, process, None),
-            view,
-            identity,
-            cycle,
-            watch,
-            said,
-        )
-        yield HangResponse(*arguments, every_look, now, now + BOUND_S)
+    identity = {"rank": 3, "local_rank": 1, "node": "n0"}
+    reports: Any = said
+    now, every_look = clock.monotonic(), Looks(reports)
+    arguments: Any = (
+        overdue,
+        RankSession(3, process, None),
+        view,
+        identity,
+        cycle,
+        watch,
+        said,
+    )
+    yield HangResponse(*arguments, every_look, now, now + BOUND_S)
     process.close()
 
 
@@ -183,9 +181,6 @@ class Dump:
     def __init__(self, **changes: Any) -> None:
         self.closed = 0
         vars(self).update(changes)
-
-    def fileno(self) -> int:
-        return -1
 
     def step(self, now: float) -> bool:
         return False

@@ -6,7 +6,6 @@ The looks themselves: ``tests/unit/evidence/test_rank_collector.py``.
 from __future__ import annotations
 
 import os
-import select
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -25,10 +24,9 @@ SEEN: Any = SimpleNamespace(dump_signal=0)
 
 
 @pytest.fixture
-def looks() -> Iterator[Looks]:
+def looks() -> Looks:
     reports: Any = SimpleNamespace(send=lambda _: None, log=lambda *_: None)
-    with select.epoll() as epoll:
-        yield Looks(reports, epoll)
+    return Looks(reports)
 
 
 @pytest.fixture

@@ -24,7 +24,6 @@ from holdfast.watch.pure.rank_messages import Dump, Dumped, SayWhere
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import select
     from collections.abc import Mapping
     from typing import Any
 
@@ -75,7 +74,6 @@ class Looks:
 
     Args:
         reports: To the launcher.
-        epoll: Woken when a dump grows.
 
     Attributes:
         look: The latest one; None: there was none in this cycle.
@@ -87,9 +85,8 @@ class Looks:
         wake_s: How long the stacks of a rank that was stopped may take.
     """
 
-    def __init__(self, reports: Reports, epoll: select.epoll) -> None:
+    def __init__(self, reports: Reports) -> None:
         self._reports = reports
-        self._epoll = epoll
         self._process: proc.Process | None = None  # of a rank without a session
         self._has_reported = False
         self._fresh_until = float("inf")
@@ -135,7 +132,6 @@ class Looks:
                 process,
                 signum,
                 dump,
-                self._epoll,
                 now,
                 now + within_s,
                 wakes_stopped=wakes_stopped,

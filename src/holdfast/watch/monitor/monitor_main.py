@@ -136,7 +136,7 @@ class Monitor:
         self._run_delay: RunDelay | None = None  # since its first signal
         self._is_asked = False  # how many collectives it has been in
         self._step_source: StepSource | None = None
-        self._looks = Looks(self._reports, self._descriptors.epoll)
+        self._looks = Looks(self._reports)
 
     # ------------------------------------------------------------ the loop
 
