@@ -94,6 +94,10 @@ HIGH, MEDIUM, LOW, NONE = "high", "medium", "low", "none"
 """How sure a verdict is; ``none``: no rank is named."""
 
 
+Call = tuple[str, str, int, str]
+"""Name and members of a group, number of a collective, peers of a send or receive."""
+
+
 class GroupDigest(Value):
     """Where a rank is in the collectives of one process group.
 
@@ -128,6 +132,11 @@ class GroupDigest(Value):
     n_transfers: Count = 0
     waits_s: float = 0.0
     timeout_s: float = 0.0
+
+    @property
+    def call(self) -> Call:
+        """The pending one: equal for ranks that wait in the same."""
+        return self.name, self.members, self.seq, self.peers
 
 
 class Operations(Value):
@@ -237,6 +246,11 @@ class RankDigest(Value):
     steps: Count = 0
     pause_s: float = 0.0
     stopped_s: float = 0.0
+
+    @property
+    def waits_in(self) -> list[GroupDigest]:
+        """Those of its groups in which something is pending."""
+        return [group for group in self.groups if group.pending]
 
 
 class Absence(enum.Enum):

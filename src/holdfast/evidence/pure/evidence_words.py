@@ -18,7 +18,7 @@ from holdfast.evidence.pure.rank_words import ENDS, awaited, ended, lacking
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     _Verb = Callable[[str], str]
 
@@ -66,6 +66,11 @@ def at(digest: RankDigest) -> str:
 def exiting_after(digest: RankDigest) -> str:
     """`` after its ValueError: bad sample``."""
     return f" after its {digest.exception}" if digest.exception else ": its program has ended"
+
+
+def of_one_or_many(verb: str, ranks: Collection[int]) -> str:
+    """``waits`` of one rank, ``wait`` of several."""
+    return verb if len(ranks) == 1 else _do(verb)
 
 
 def _do(verb: str) -> str:

@@ -90,7 +90,7 @@ class Shown(Value):
 
 def shown_by(digest: RankDigest, *, with_line: bool) -> Shown:
     """``with_line``: of its call of a collective."""
-    pending = next((group for group in digest.groups if group.pending), None)
+    pending = next(iter(digest.waits_in), None)
     kind = kind_of(digest)
     if kind == ev.STOPPED:
         return Shown(FROZEN if is_frozen(digest) else ev.STOPPED)

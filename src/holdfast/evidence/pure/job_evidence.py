@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
 from holdfast.base.pure.rank_sets import ranks_of, text_of
 from holdfast.base.pure.wording import count
 from holdfast.evidence.pure import evidence as ev
-from holdfast.evidence.pure.evidence import Alike, GroupDigest, Missing, RankDigest, Verdict
-from holdfast.evidence.pure.evidence_words import at, doing, how
+from holdfast.evidence.pure.evidence import Alike, Call, GroupDigest, Missing, RankDigest, Verdict
+from holdfast.evidence.pure.evidence_words import at, doing, how, of_one_or_many
 from holdfast.evidence.pure.hang_kind import Shown, kind_of, shown_by
-from holdfast.evidence.pure.mismatch import CallsAt
+from holdfast.evidence.pure.mismatch import CallsAt, differ
 from holdfast.evidence.pure.rank_words import awaited
-from holdfast.evidence.pure.wait_graph import complete
+from holdfast.evidence.pure.wait_graph import PEERS_UNKNOWN, ends_of_waiting
 
 _GROUPS = 8
 _KINDS_TOLD = 3
@@ -62,44 +62,64 @@ class JobEvidence:
     def calls_at(self) -> CallsAt:
         """Call of each rank, by collective, as far as ranks wait in it or the next."""
         found: CallsAt = defaultdict(dict)
-        for (name, members), digests in self.groups.items():
-            for rank, group in digests.items():
-                if group.pending and not group.peers:
-                    found[name, members, group.seq][rank] = group.pending
+        for rank, digest in self.digests.items():
+            for group in digest.waits_in:
+                if not group.peers:
+                    found[group.name, group.members, group.seq][rank] = group.pending
                     if group.last:
-                        found[name, members, group.seq - 1][rank] = group.last
+                        found[group.name, group.members, group.seq - 1][rank] = group.last
+        return found
+
+    @cached_property
+    def waits(self) -> dict[Call, set[int]]:
+        """Ranks that wait in each call, a collective, a send or a receive."""
+        found: dict[Call, set[int]] = defaultdict(set)
+        for rank, digest in self.digests.items():
+            for group in digest.waits_in:
+                found[group.call].add(rank)
+        return found
+
+    @cached_property
+    def behind(self) -> dict[Call, set[int]]:
+        """Ranks that each of these calls waits for: its peers, or members that have not begun."""
+        found: dict[Call, set[int]] = {}
+        for call in self.waits:
+            name, members, seq, peers = call
+            found[call] = {*ranks_of(peers)}
+            if not peers:
+                begun = {r for r, it in self.groups[name, members].items() if it.enqueued >= seq}
+                found[call] = self.members(members) - begun
         return found
 
     @cached_property
     def waiting(self) -> set[int]:
-        """Ranks that are in a collective, a send or a receive."""
-        return {
-            rank
-            for rank, digest in self.digests.items()
-            if any(group.pending for group in digest.groups)
-        }
+        """Ranks that wait in one of them."""
+        return set().union(*self.waits.values())
 
     @cached_property
     def awaited(self) -> set[int]:
         """Ranks for which one of those waits."""
-        found: set[int] = set()
-        for (_, members), digests in self.groups.items():
-            waits = [group for group in digests.values() if group.pending]
-            if not waits:
-                continue
-            for group in waits:
-                found.update(ranks_of(group.peers))
-            seqs = [group.seq for group in waits if not group.peers]
-            if seqs:
-                last = max(seqs)
-                begun = {rank for rank, group in digests.items() if group.enqueued >= last}
-                found.update({*(ranks_of(members) or self.digests)} - begun)
-        return found
+        return set().union(*self.behind.values())
 
     @cached_property
     def complete(self) -> dict[tuple[str, str, int], set[int]]:
-        """Collectives that no rank is missing from, if all waiting ends there."""
-        return complete(self.groups, self.calls_at, self.digests)
+        """Collectives that no rank is missing from, if all waiting ends there; their waiting ranks.
+
+        Empty where there is a circle, or the calls of all members of one are not known.
+        """
+        for group in (each for digest in self.digests.values() for each in digest.waits_in):
+            if group.is_unusual or (group.pending.startswith(PEERS_UNKNOWN) and not group.peers):
+                return {}
+        found = {call[:3]: self.waits[call] for call in ends_of_waiting(self.waits, self.behind)}
+        is_sure = all(
+            self.calls_at[at].keys() >= self.members(at[1]) and not differ(self.calls_at[at])
+            for at in found
+        )
+        return found if is_sure else {}
+
+    def members(self, of_group: str) -> set[int]:
+        """Of a group with these members; all ranks where they are not known."""
+        return {*(ranks_of(of_group) or self.digests)}
 
     # ------------------------------------------------------------ words
 
@@ -144,62 +164,46 @@ class JobEvidence:
 
     def others(self, culprits: Collection[int]) -> str:
         """``; 15 others wait for it in `all_reduce```."""
-        rest = [rank for rank in self.digests if rank not in culprits]
-        calls = Counter(
-            group.pending.partition(" ")[0]
-            for rank in rest
-            for group in self.digests[rank].groups
-            if group.pending
-        )
+        rest = {rank: it for rank, it in self.digests.items() if rank not in culprits}
         waiting = [rank for rank in rest if rank in self.waiting]
-        if not calls:
-            inside = [rank for rank in rest if self.digests[rank].is_in_collective]
-            inside = [rank for rank in inside if not self.digests[rank].is_transfer]
-            calls, waiting = Counter(self.digests[rank].call for rank in inside), inside
-        transfers = self._others_in_transfers(rest)
+        called = [g.pending.partition(" ")[0] for it in rest.values() for g in it.waits_in]
         if not waiting:
-            return transfers or self._others_at_store(rest)
+            waiting = [r for r, it in rest.items() if it.is_in_collective and not it.is_transfer]
+            called = [rest[rank].call for rank in waiting]
+        sends = [r for r, it in rest.items() if it.is_transfer and r not in self.waiting]
+        transfers = self._others_wait(sends, "in a send or receive")  # for whom is not known
+        if not waiting:
+            at_store = sorted(self.at_store.intersection(rest))
+            return transfers or self._others_wait(at_store, f"for {awaited(ev.STORE)}")
         it = "it" if len(culprits) == 1 else "them"
-        verb = "waits" if len(waiting) == 1 else "wait"
-        call = calls.most_common(1)[0][0]
+        call = Counter(called).most_common(1)[0][0]
         place = f" in `{call}`" if call else ""
-        return f"; {count(len(waiting), 'other rank')} {verb} for {it}{place}{transfers}"
+        wait = of_one_or_many("waits", waiting)
+        return f"; {count(len(waiting), 'other rank')} {wait} for {it}{place}{transfers}"
+
+    def _others_wait(self, ranks: Sequence[int], for_what: str) -> str:
+        if not ranks:
+            return ""
+        wait = of_one_or_many("waits", ranks)
+        where = at(self.digests[ranks[0]])
+        return f"; {count(len(ranks), 'other rank')} {wait} {for_what}{where}"
 
     @cached_property
     def at_store(self) -> set[int]:
         """Ranks that wait for a key of torch's store, which another one may have to set."""
         return {rank for rank, digest in self.digests.items() if digest.waits_for == ev.STORE}
 
-    def _others_in_transfers(self, rest: Collection[int]) -> str:
-        """For whom those wait is not known."""
-        waiting = [rank for rank in rest if self.digests[rank].is_transfer]
-        waiting = [rank for rank in waiting if rank not in self.waiting]
-        if not waiting:
-            return ""
-        verb = "waits" if len(waiting) == 1 else "wait"
-        where = at(self.digests[waiting[0]])
-        return f"; {count(len(waiting), 'other rank')} {verb} in a send or receive{where}"
-
-    def _others_at_store(self, rest: Collection[int]) -> str:
-        waiting = sorted(self.at_store.intersection(rest))
-        if not waiting:
-            return ""
-        verb = "waits" if len(waiting) == 1 else "wait"
-        where = at(self.digests[waiting[0]])
-        return f"; {count(len(waiting), 'other rank')} {verb} for {awaited(ev.STORE)}{where}"
-
     def looks_alike(self) -> str:
-        """State of the ranks, which decides nothing."""
-        return f"the evidence does not tell which rank holds up the others: {self.summary()}"
-
-    def summary(self) -> str:
-        """``ranks 0-3 look alike, in `all_reduce```; of several groups the largest."""
+        """State of the ranks, which decides nothing; of several groups the largest."""
         groups = self.alike(())
         shown_ranks = "; ".join(
             f"{'rank' if it.count == 1 else 'ranks'} {it.ranks} {it.doing}" for it in groups[:3]
         )
         alike = " look alike" if len(groups) == 1 and groups[0].count > 1 else ""
-        return f"{shown_ranks}{alike}" if groups else "no rank has shown anything"
+        return (
+            "the evidence does not tell which rank holds up the others: "
+            f"{shown_ranks or 'no rank has shown anything'}{alike}"
+        )
 
     def alike(self, culprits: Collection[int], *, with_lines: bool = False) -> tuple[Alike, ...]:
         """All ranks by their state, culprits first."""
@@ -250,6 +254,6 @@ class JobEvidence:
         digest = self.digests.get(ranks[0])
         if digest is None:
             why = self.missing[self.silent[ranks[0]]].why
-            does = "does" if len(ranks) == 1 or self.whole_nodes(ranks) else "do"
-            return f"{name} {does} not answer: {why}"
+            is_one = len(ranks) == 1 or self.whole_nodes(ranks)
+            return f"{name} {'does' if is_one else 'do'} not answer: {why}"
         return f"{name} {how(digest, are_many=len(ranks) > 1)}"

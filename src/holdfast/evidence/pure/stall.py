@@ -14,7 +14,7 @@ ranks are ended only where the job may be started again and it is proved that no
 
 from __future__ import annotations
 
-from holdfast.base.pure.rank_sets import named, ranks_of
+from holdfast.base.pure.rank_sets import named
 from holdfast.evidence.pure.evidence import HIGH, MEDIUM, RankDigest, Verdict
 from holdfast.evidence.pure.hang_kind import is_gone
 from holdfast.evidence.pure.job_evidence import JobEvidence
@@ -23,7 +23,7 @@ from holdfast.page.pure.clocks import PAUSE, STEP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from holdfast.evidence.pure.evidence import GroupDigest, Missing
     from holdfast.evidence.pure.stall_rules import StallRules
@@ -93,7 +93,7 @@ def _lasts_too_long(job: JobEvidence, verdict: Verdict, rules: StallRules) -> st
 
 
 def _waits_for_ranks(digest: RankDigest) -> bool:
-    return digest.is_in_collective or digest.is_transfer or _is_in(digest)
+    return digest.is_in_collective or digest.is_transfer or bool(digest.waits_in)
 
 
 def _lasts_s(job: JobEvidence) -> float:
@@ -124,8 +124,7 @@ def _mismatch(job: JobEvidence) -> str:
     for (name, members, seq), calls in sorted(job.calls_at.items()):
         digests = job.groups[name, members]
         waits = [rank for rank in calls if digests[rank].seq == seq]
-        everyone = {*(ranks_of(members) or job.digests)}
-        is_complete = all(rank in digests and digests[rank].enqueued >= seq for rank in everyone)
+        is_complete = all(r in digests and digests[r].enqueued >= seq for r in job.members(members))
         families = {rank: _family(calls[rank], name, is_complete=is_complete) for rank in calls}
         if waits and len({*families.values()} - {""}) > 1:
             return (
@@ -156,7 +155,7 @@ def _stopped(job: JobEvidence, floor_s: float) -> str:
         return ""
     found: set[int] = set()
     for rank in living:
-        for group in _waits(job, rank):
+        for group in job.digests[rank].waits_in:
             behind = _not_known_to_have_begun(job, rank, group)
             if behind and behind <= still.keys():
                 found |= behind
@@ -182,13 +181,8 @@ def _can_wait_for_ranks_alone(digest: RankDigest) -> bool:
 
 
 def _not_known_to_have_begun(job: JobEvidence, rank: int, group: GroupDigest) -> set[int]:
-    if group.peers:
-        return {*ranks_of(group.peers)} - {rank}
-    if group.pending.startswith(PEERS_UNKNOWN):
-        return set()
-    digests = job.groups[group.name, group.members]
-    begun = {other for other, its in digests.items() if its.enqueued >= group.seq}
-    return {*ranks_of(group.members)} - begun
+    are_known = group.members and not group.pending.startswith(PEERS_UNKNOWN)
+    return job.behind[group.call] - {rank} if group.peers or are_known else set()
 
 
 def _circle(job: JobEvidence) -> str:
@@ -202,7 +196,7 @@ def _circle(job: JobEvidence) -> str:
         free = {
             rank
             for rank in stuck
-            if not all(_behind(job, rank, g) & stuck for g in _waits(job, rank))
+            if not all(_behind(job, rank, g) & stuck for g in job.digests[rank].waits_in)
         }
         if not free:
             break
@@ -215,10 +209,6 @@ def _circle(job: JobEvidence) -> str:
 def _has_one_wait(digest: RankDigest) -> bool:
     transfers = sum(group.n_transfers for group in digest.groups)
     return not transfers or sum(group.n_pending for group in digest.groups) == 1
-
-
-def _waits(job: JobEvidence, rank: int) -> Iterable[GroupDigest]:
-    return [group for group in job.digests[rank].groups if group.pending]
 
 
 def _behind(job: JobEvidence, rank: int, group: GroupDigest) -> set[int]:
@@ -241,23 +231,18 @@ def _timeout(job: JobEvidence) -> str:
 
 def _wait_of(digest: RankDigest) -> tuple[float, float] | None:
     """For how long it waits, of its operations the youngest, and the longest timeout of them."""
-    groups = [group for group in digest.groups if group.pending]
+    groups = digest.waits_in
     is_known = all(group.timeout_s > 0 and group.waits_s > 0 for group in groups)
     if not groups or not is_known or not digest.is_in_collective:
         return None
     return min(group.waits_s for group in groups), max(group.timeout_s for group in groups)
 
 
-def _is_in(digest: RankDigest) -> bool:
-    return any(group.pending for group in digest.groups)
-
-
 def _is_inside(digest: RankDigest) -> bool:
     """Its main thread is in the call of an operation that the recorder has, not in backward."""
     call = _family(digest.call, "", is_complete=True)
     return digest.is_in_collective and any(
-        group.pending and _family(group.pending, "", is_complete=True) == call
-        for group in digest.groups
+        _family(group.pending, "", is_complete=True) == call for group in digest.waits_in
     )
 
 

@@ -27,12 +27,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from holdfast.base.pure.rank_sets import named, ranks_of
+from holdfast.base.pure.rank_sets import named
 from holdfast.base.pure.wording import count
 from holdfast.evidence.pure import evidence as ev
 from holdfast.evidence.pure.echoes import is_echo
 from holdfast.evidence.pure.evidence import Missing, RankDigest, Verdict
-from holdfast.evidence.pure.evidence_words import at, how, shown
+from holdfast.evidence.pure.evidence_words import at, how, of_one_or_many, shown
 from holdfast.evidence.pure.hang_kind import kind_of
 from holdfast.evidence.pure.job_evidence import JobEvidence
 from holdfast.evidence.pure.mismatch import begun_of, differ, left_out, odd_ones
@@ -54,14 +54,13 @@ def judge(digests: Mapping[int, RankDigest], missing: Mapping[str, Missing]) -> 
     gone = {rank for rank in job.ended_well if rank not in verdict.culprits}
     if not gone or not any(_is_inside(digest) for digest in digests.values()):
         return verdict
-    has = "has" if len(gone) == 1 else "have"
+    has = of_one_or_many("has", gone)
     reason = f"{verdict.reason}; {named(gone)} {has} ended with exit code 0"
     return Verdict(**{**vars(verdict), "reason": reason})
 
 
 def _is_inside(digest: RankDigest) -> bool:
-    waits = any(group.pending for group in digest.groups)
-    return waits or _is_in_call(digest) or digest.waits_for == ev.STORE
+    return bool(digest.waits_in) or _is_in_call(digest) or digest.waits_for == ev.STORE
 
 
 def _is_in_call(digest: RankDigest) -> bool:
@@ -106,9 +105,9 @@ def _awaited(job: JobEvidence) -> Verdict | None:
     free = {rank for rank in blamed if not _is_transfer(job.digests.get(rank))}
     free = free - job.at_store or free  # another one may have to set the key
     if not free:
-        waits = "waits" if len(blamed) == 1 else "wait"
+        wait = of_one_or_many("waits", blamed)
         where = at(job.digests[min(blamed)])
-        reason = f"{job.name(blamed)} {waits}{where} for a rank that torch does not record"
+        reason = f"{job.name(blamed)} {wait}{where} for a rank that torch does not record"
         return job.verdict((), ev.MISMATCH, f"{reason}{job.others(blamed)}", ev.NONE)
     free = next((some for some in _surest(job, free) if some), free)
     answered = all(digest.groups for rank, digest in job.digests.items() if rank not in free)
@@ -182,7 +181,7 @@ def _mismatch(job: JobEvidence) -> Verdict | None:
 
 
 def _call_of(digest: RankDigest) -> str:
-    group = next(group for group in digest.groups if group.pending)
+    group = digest.waits_in[0]
     return f"`{group.pending}` of group {group.name} (collective {group.seq})"
 
 
@@ -193,9 +192,9 @@ def _mismatched(
     others = [rank for rank in calls if rank not in culprits]
     called = f"{job.name(culprits)} called {calls[first]}{_place_of(job, [first])}"
     if waiting := [rank for rank in others if _waits_for(job, rank, first)]:
-        waits = "waits" if len(waiting) == 1 else "wait"
+        wait = of_one_or_many("waits", waiting)
         reason = (
-            f"{called}, and left out {calls[waiting[0]]}, in which {named(waiting)} {waits}"
+            f"{called}, and left out {calls[waiting[0]]}, in which {named(waiting)} {wait}"
             f"{_place_of(job, waiting)}"
         )
     else:
@@ -216,12 +215,10 @@ def _place_of(job: JobEvidence, ranks: Collection[int]) -> str:
 
 def _waits_for(job: JobEvidence, rank: int, other: int) -> bool:
     """In a collective that the other one has not begun."""
-    for group in job.digests[rank].groups:
-        if group.pending and not group.peers and other in (ranks_of(group.members) or ()):
-            theirs = job.groups[group.name, group.members].get(other)
-            if theirs is None or theirs.enqueued < group.seq:
-                return True
-    return False
+    return any(
+        group.members and not group.peers and other in job.behind[group.call]
+        for group in job.digests[rank].waits_in
+    )
 
 
 def _not_asked(job: JobEvidence) -> Verdict | None:
@@ -231,9 +228,9 @@ def _not_asked(job: JobEvidence) -> Verdict | None:
         return None
     waits = min(job.waiting)
     why = job.missing[job.silent[min(unknown)]].why
-    verb = "waits" if len(job.waiting) == 1 else "wait"
+    wait = of_one_or_many("waits", job.waiting)
     reason = (
-        f"{named(job.waiting)} {verb} {job.doing(waits)} for {named(unknown)}, of which nothing "
+        f"{named(job.waiting)} {wait} {job.doing(waits)} for {named(unknown)}, of which nothing "
         f"is known: {why}"
     )
     return job.verdict((), ev.MISSING, reason, ev.NONE)
@@ -249,7 +246,7 @@ def _complete(job: JobEvidence) -> Verdict | None:
     calls = f"`{called}` of group {first[0]} (collective {first[2]})"
     calls += f" and in {count(len(more), 'other collective')}" if more else ""
     reason = (
-        f"{named(inside)} {'is' if len(inside) == 1 else 'are'} in {calls}, and no rank is "
+        f"{named(inside)} {of_one_or_many('is', inside)} in {calls}, and no rank is "
         "missing there: the network or the communication library does not go on, not the script"
         f"{job.others(inside)}"
     )
@@ -266,10 +263,10 @@ def _at_store(job: JobEvidence) -> Verdict | None:
     if outside and (job.is_few(outside) or 2 * len(outside) == len(known)):
         return job.named(outside, ev.MEDIUM)
     first = job.digests[min(waits)]
-    verb = "waits" if len(waits) == 1 else "wait"
+    wait = of_one_or_many("waits", waits)
     waiting = f"all {count(len(waits), 'rank')}" if waits == known else named(waits)
     sets = "which none of them sets" if waits == known else "and it is not known which rank sets it"
-    reason = f"{waiting} {verb} for {awaited(ev.STORE)}{at(first)}, {sets}"
+    reason = f"{waiting} {wait} for {awaited(ev.STORE)}{at(first)}, {sets}"
     return job.verdict((), ev.WAITING, reason, ev.NONE)
 
 
@@ -306,7 +303,7 @@ def _same_collective(job: JobEvidence) -> Verdict | None:
     if unread and job.is_few(unread):
         held = sum(known[rank].unread_bytes for rank in unread)
         reason = (
-            f"{job.name(unread)} {'does' if len(unread) == 1 else 'do'} not read from the network: "
+            f"{job.name(unread)} {of_one_or_many('does', unread)} not read from the network: "
             f"{held} B wait in the receive queues, and all ranks are in the same collective"
         )
         return job.verdict(unread, ev.COMMUNICATION, reason, ev.MEDIUM)
