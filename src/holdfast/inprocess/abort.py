@@ -72,7 +72,7 @@ class AbortTorchDistributed(Abort):
         return state
 
     def _dump(self, state: Any) -> None:
-        from holdfast.evidence.flight_recorder import (  # noqa: PLC0415
+        from holdfast.evidence.current_collectives import (  # noqa: PLC0415
             dump_flight_record,
             is_recording,
         )

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.base.pure.rank_sets import text_of
 from holdfast.evidence.pure.collectives import breaks_order, digests, recent
 from holdfast.evidence.pure.evidence import GroupDigest
 
@@ -33,7 +32,7 @@ def pending(call: str, seq: int, **fields: Any) -> dict[str, Any]:
 
 
 def of(*entries: dict[str, Any]) -> tuple[GroupDigest, ...]:
-    return digests(entries, lambda name: MEMBERS.get(name, ()), text_of)
+    return digests(entries, lambda name: MEMBERS.get(name, ()))
 
 
 def test_the_oldest_operation_that_has_not_ended_is_what_a_rank_waits_in() -> None:

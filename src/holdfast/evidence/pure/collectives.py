@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from holdfast.base.pure.rank_sets import text_of
 from holdfast.evidence.pure.evidence import GroupDigest
 
 TYPE_CHECKING = False
@@ -48,7 +49,6 @@ def is_pending(entry: Entry) -> bool:
 def digests(
     entries: Iterable[Entry],
     members: Callable[[str], tuple[int, ...]],
-    text_of: Callable[..., str],
     wall_s: float = 0.0,
 ) -> tuple[GroupDigest, ...]:
     """Where the rank is in each group.
@@ -56,7 +56,6 @@ def digests(
     Args:
         entries: Of all recorders, those of each one oldest first.
         members: Global ranks of a group, by torch's name of it; empty: not known.
-        text_of: Of ``base/pure/rank_sets.py``.
         wall_s: Now, seconds since 1970, as the recorder's instants.
     """
     known = of_living_groups(entries, members)
@@ -70,7 +69,7 @@ def digests(
     found = []
     for name, of_group in [*groups.items()][-_GROUPS:]:
         ranks = members(name.partition(" ")[0])
-        found.append(_digest(name, of_group, ranks, text_of, wall_s, is_unusual=is_unusual))
+        found.append(_digest(name, of_group, ranks, wall_s, is_unusual=is_unusual))
     return tuple(found)
 
 
@@ -94,7 +93,6 @@ def _digest(
     name: str,
     entries: list[Entry],
     ranks: tuple[int, ...],
-    text_of: Callable[..., str],
     wall_s: float,
     *,
     is_unusual: bool,
@@ -115,7 +113,7 @@ def _digest(
         completed,
         pending="" if oldest is None else operation(oldest),
         seq=-1 if oldest is None else oldest.get("collective_seq_id", -1),
-        peers=_peers(oldest, ranks, text_of) if oldest is not None and is_p2p else "",
+        peers=_peers(oldest, ranks) if oldest is not None and is_p2p else "",
         is_unusual=is_unusual and oldest is not None,
         last=operation(ended[-1]) if ended and oldest is not None and not is_p2p else "",
         n_pending=len(pending),
@@ -125,7 +123,7 @@ def _digest(
     )
 
 
-def _peers(entry: Entry, ranks: tuple[int, ...], text_of: Callable[..., str]) -> str:
+def _peers(entry: Entry, ranks: tuple[int, ...]) -> str:
     """Of ``nccl:recv 0<-1`` or ``nccl:send 0->1``, which say ranks of the group."""
     words = entry.get("profiling_name", "").replace("<-", " ").replace("->", " ").split()
     peer = int(words[-1]) if words and words[-1].isdigit() else -1

@@ -317,6 +317,11 @@ class Missing(Value):
         return f"LOST {node}" if self.absence is Absence.LOST else self.absence.name
 
 
+def folder_name(incident: int, cycle: int) -> str:
+    """Of an incident of the job, below ``incidents``, on all nodes: ``0001-cycle0``."""
+    return f"{incident:04d}-cycle{cycle}"
+
+
 class Alike(Value):
     """Ranks that show the same.
 

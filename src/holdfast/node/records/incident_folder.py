@@ -15,7 +15,7 @@ from holdfast.base import clock
 from holdfast.base.own_file import replace_text
 from holdfast.base.pure.printable import printable
 from holdfast.base.pure.rank_sets import text_of
-from holdfast.evidence.pure.incident_layout import folder_name
+from holdfast.evidence.pure.evidence import folder_name
 from holdfast.node.console import LOGGER
 from holdfast.node.pure.node_evidence import IncidentOver
 from holdfast.watch.pure import monitor_messages

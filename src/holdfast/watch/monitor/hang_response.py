@@ -21,7 +21,7 @@ from holdfast.base.processes import proc
 from holdfast.base.pure import kill_ladder
 from holdfast.base.pure.rank_sets import named
 from holdfast.evidence.pure import incident
-from holdfast.evidence.pure.incident_layout import folder_name
+from holdfast.evidence.pure.evidence import folder_name
 from holdfast.evidence.pure.rank_words import signal_name
 from holdfast.page.pure import clocks
 from holdfast.watch.monitor.looks import SHARE, make_room, recent_operations, write_incident

@@ -17,8 +17,7 @@ from holdfast.base.own_file import replace_text
 from holdfast.base.processes import proc
 from holdfast.base.pure.printable import printable
 from holdfast.evidence import proc_sample
-from holdfast.evidence.pure.evidence import Operations
-from holdfast.evidence.pure.incident_layout import folder_name
+from holdfast.evidence.pure.evidence import Operations, folder_name
 from holdfast.watch.pure import monitor_messages as messages
 from holdfast.watch.pure.rank_messages import Dump, Dumped, SayWhere
 
