@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,8 +19,7 @@ from holdfast.base.pure.value import Value
 from holdfast.events.pure import schema
 from holdfast.events.run.rank_words import restart_words, signal_words
 from holdfast.evidence.pure import stacks
-from holdfast.evidence.pure.evidence import overdue_text
-from holdfast.evidence.pure.incident_layout import folder_name
+from holdfast.evidence.pure.evidence import folder_name, overdue_text
 from holdfast.watch.pure.monitor_messages import Signalled
 
 _STACK_CHARS_MAX = 64 << 10
@@ -41,11 +39,17 @@ class Group(Value):
     stack: str = ""
 
 
-class _OfJob(Value):
-    """The fields of an ``incident.json`` that are read; docs/incidents.md has all.
+class _Facts(Value):
+    """What an incident and its file have in common, by the names of docs/incidents.md.
 
-    Files of version 0.1 have ``left_alone`` for ``stall``; those up to 0.6 have no ``signals`` and
-    no ``next_cycle``, so that ``done`` is shown as it is.
+    Attributes:
+        cycle: In which.
+        wall: When, seconds since 1970; None: not known.
+        culprits: Global ranks; empty: none can be named.
+        groups: Ranks that show the same.
+        next_cycle: The cycle that was started after it; None: none was.
+        next: Advice; empty: there is none.
+        stall: Ranks made no optimizer steps and none was ended, so it is no hang.
     """
 
     node: Raw = ""
@@ -58,9 +62,18 @@ class _OfJob(Value):
     groups: tuple[Group, ...] = ()
     signals: tuple[Signalled, ...] = ()
     next_cycle: int | None = None
-    done: tuple[Raw, ...] = ()
     next: Raw = ""
     stall: bool = False
+
+
+class _OfJob(_Facts):
+    """An ``incident.json``.
+
+    Files of version 0.1 have ``left_alone`` for ``stall``; those up to 0.6 have no ``signals`` and
+    no ``next_cycle``, so that ``done`` is shown as it is.
+    """
+
+    done: tuple[Raw, ...] = ()
     left_alone: bool = False
     ranks: dict[str, object] = {}  # noqa: RUF012 - a default of a frozen record
 
@@ -79,38 +92,24 @@ class _OfRank(Value):
     stacks_text: object = ""
 
 
-@dataclass(frozen=True)
-class Incident:
-    """One incident, with the field names of its file.
+class Incident(_Facts):
+    """One incident; its smallest group comes first.
 
     Attributes:
-        wall: When, seconds since 1970; None: not known.
-        culprits: Global ranks; empty: none can be named.
-        groups: Ranks that show the same, the smallest group first.
-        next_cycle: The cycle that was started after it; None: none was.
+        path: Its file.
         texts: Lines of a file without these facts.
-        next: Advice; empty: there is none.
         n_ranks: Ranks of which the file has a digest.
         at: When, on the axis of its run; None: not known.
-        stall: Ranks made no optimizer steps and none was ended, so it is no hang.
     """
 
-    path: Path
-    node: str
-    cycle: int
-    wall: float | None
-    culprits: tuple[int, ...]
-    kind: str
-    confidence: str
-    reason: str
-    groups: tuple[Group, ...] = ()
-    signals: tuple[Signalled, ...] = ()
-    next_cycle: int | None = None
+    path: Path = Path()
     texts: tuple[str, ...] = ()
-    next: str = ""
     n_ranks: int = 0
     at: float | None = None
-    stall: bool = False
+
+    def but(self, **changed: Any) -> Incident:
+        """The same with other values of these fields."""
+        return Incident(**{**vars(self), **changed})
 
     @property
     def name(self) -> str:
@@ -156,8 +155,7 @@ def _of_nodes(found: Sequence[Incident], of_monitors: dict[str, Path]) -> Incide
         paths = (of_monitors.get(f"rank{rank}") for rank in group.ranks)
         read = (_stack_in(_read(path).get("stacks_text")) for path in paths if path is not None)
         groups.append(Group(group.ranks, group.text, next(filter(None, read), "")))
-    return replace(
-        known,
+    return known.but(
         groups=tuple(groups),
         signals=tuple(dict.fromkeys(each for one in found for each in one.signals)),
         next_cycle=next((one.next_cycle for one in found if one.next_cycle is not None), None),
@@ -175,15 +173,16 @@ def keep(incidents: dict[str, Incident], found: Incident) -> None:
 def of_event(event: schema.Event, judged: schema.RanksJudged, folder: Path) -> Incident:
     """The incident of an event, where the launcher could write no file."""
     return Incident(
-        folder / "incidents" / folder_name(judged.incident, event.cycle) / "incident.json",
-        event.node,
-        event.cycle,
-        event.wall,
-        judged.culprits,
-        judged.verdict,
-        judged.confidence,
-        judged.reason,
+        path=folder / "incidents" / folder_name(judged.incident, event.cycle) / "incident.json",
+        node=event.node,
+        cycle=event.cycle,
+        wall=event.wall,
+        culprits=judged.culprits,
+        kind=judged.verdict,
+        confidence=judged.confidence,
+        reason=judged.reason,
         stall=isinstance(judged, schema.StallFound),
+        at=event.t,
     )
 
 
@@ -192,23 +191,11 @@ def of_file(path: Path, node: str) -> Incident | None:
     found = _record(_OfJob, path)
     if found is None:
         return None
-    return Incident(
-        path,
-        found.node or node,
-        found.cycle,
-        found.wall,
-        found.culprits,
-        found.kind,
-        found.confidence,
-        found.reason,
-        tuple(sorted(found.groups, key=lambda group: len(group.ranks))),
-        found.signals,
-        found.next_cycle,
-        found.done,
-        found.next,
-        len(found.ranks),
-        stall=found.stall or found.left_alone,
-    )
+    facts: dict[str, Any] = {name: getattr(found, name) for name in _Facts.__match_args__}
+    facts["node"] = found.node or node
+    facts["groups"] = tuple(sorted(found.groups, key=lambda group: len(group.ranks)))
+    facts["stall"] = found.stall or found.left_alone
+    return Incident(**facts, path=path, texts=found.done, n_ranks=len(found.ranks))
 
 
 def _of_rank(path: Path, node: str) -> Incident | None:
@@ -219,15 +206,13 @@ def _of_rank(path: Path, node: str) -> Incident | None:
     hang = overdue_text(found.clock, found.name, found.age_s, found.limit_s)
     why_not = f"; no stacks: {found.why_not}" if found.why_not else ""
     return Incident(
-        path,
-        found.node or node,
-        found.cycle,
-        found.wall,
-        (),
-        "hang",
-        "",
-        f"rank {found.rank} hung ({hang}){why_not}",
-        (Group((found.rank,), place_in(stack), stack),),
+        path=path,
+        node=found.node or node,
+        cycle=found.cycle,
+        wall=found.wall,
+        kind="hang",
+        reason=f"rank {found.rank} hung ({hang}){why_not}",
+        groups=(Group((found.rank,), place_in(stack), stack),),
         texts=found.actions,
         n_ranks=1,
     )
@@ -246,8 +231,7 @@ def _of_cycles(found: Sequence[Incident]) -> list[Incident]:
         same = groups.setdefault(_code(new.stack), new)
         ranks = tuple(sorted({*same.ranks, *new.ranks}))
         groups[_code(new.stack)] = Group(ranks, same.text, same.stack)
-        merged[one.cycle] = replace(
-            before,
+        merged[one.cycle] = before.but(
             reason=f"{before.reason}; {one.reason}",
             groups=tuple(sorted(groups.values(), key=lambda group: len(group.ranks))),
             texts=tuple(dict.fromkeys((*before.texts, *one.texts))),

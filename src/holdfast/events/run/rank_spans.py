@@ -134,6 +134,14 @@ class _CycleSpans:
         self.silent_s = 0.0
         self.verdict_at: float | None = None
 
+    def rank(self, local_rank: int) -> _RankMarks:
+        """Its marks."""
+        return self.ranks.setdefault(local_rank, _RankMarks())
+
+    def found_failed(self, at: float) -> None:
+        """Something shows that it is over; the first counts."""
+        self.detected_at = at if self.detected_at is None else min(at, self.detected_at)
+
     @property
     def ends_by_verdict(self) -> bool:
         """It has ended because of the hang."""
@@ -204,24 +212,36 @@ class RankSpans:
         at = event.t
         match event.body:
             case schema.CycleOver(silent_s=silent_s):
-                self._detected(cycle, at)
+                cycle.found_failed(at)
                 cycle.silent_s = silent_s
             case schema.SignalReceived():
-                self._detected(cycle, at)
+                cycle.found_failed(at)
             case schema.CycleStopped():
                 cycle.stopped_at = at
             case schema.InPlaceRestart() as restart if is_in_order(restart):
                 cycle.in_place.append(restart)
             case schema.PagesRead() as look:
                 self._look(look, at, cycle)
-            case (
-                schema.RankStarted()
-                | schema.RankArmed()
-                | schema.RankExited()
-                | schema.RankRaised()
-                | Overdue()
-            ) as body:
-                self._take_of_rank(body, at, cycle)
+            case schema.RankStarted(local_rank, number):
+                rank = cycle.rank(local_rank)
+                rank.rank, rank.started_at = number, at
+            case schema.RankArmed(local_rank, armed_at=armed_at, sections=names):
+                rank = cycle.rank(local_rank)
+                self._is_armed = cycle.is_armed = True
+                self.saves = self.saves or any(account_of(n) == "checkpointing" for n in names)
+                rank.armed_at = rank.armed_at or armed_at or at
+            case schema.RankExited(local_rank, exit_code=exit_code):
+                rank = cycle.rank(local_rank)
+                rank.exited_at, rank.exit_code = at, exit_code
+                if exit_code:
+                    cycle.found_failed(at)
+            case schema.RankRaised(local_rank):
+                cycle.rank(local_rank)
+                cycle.found_failed(at)
+            case Overdue(local_rank=local_rank, detected_at=found_at, age_s=age_s):
+                self.is_watched = self._is_armed = cycle.has_hang = True
+                cycle.found_failed(found_at)
+                cycle.rank(local_rank).silent_since = found_at - age_s
 
     def _look(self, look: schema.PagesRead, at: float, cycle: _CycleSpans) -> None:
         for key, shown in look.ranks.items():
@@ -238,39 +258,6 @@ class RankSpans:
                 self.last_progress[cycle.cycle, local_rank] = shown
         cycle.is_final = look.final
         self._give_finished()
-
-    def _take_of_rank(
-        self,
-        body: schema.RankStarted
-        | schema.RankArmed
-        | schema.RankExited
-        | schema.RankRaised
-        | Overdue,
-        at: float,
-        cycle: _CycleSpans,
-    ) -> None:
-        rank = cycle.ranks.setdefault(body.local_rank, _RankMarks())
-        match body:
-            case schema.RankStarted():
-                rank.rank, rank.started_at = body.rank, at
-            case schema.RankArmed(armed_at=armed_at, sections=names):
-                self._is_armed = cycle.is_armed = True
-                self.saves = self.saves or any(account_of(n) == "checkpointing" for n in names)
-                rank.armed_at = rank.armed_at or armed_at or at
-            case schema.RankExited(exit_code=exit_code):
-                rank.exited_at, rank.exit_code = at, exit_code
-                if exit_code:
-                    self._detected(cycle, at)
-            case schema.RankRaised():
-                self._detected(cycle, at)
-            case Overdue(detected_at=found_at, age_s=age_s):
-                self.is_watched = self._is_armed = cycle.has_hang = True
-                self._detected(cycle, found_at)
-                rank.silent_since = found_at - age_s
-
-    @staticmethod
-    def _detected(cycle: _CycleSpans, at: float) -> None:
-        cycle.detected_at = at if cycle.detected_at is None else min(at, cycle.detected_at)
 
     def _cycle(self, event: Event) -> _CycleSpans | None:
         return next((c for c in self._cycles if c.cycle == event.cycle), None)
@@ -503,12 +490,8 @@ def is_in_order(restart: schema.InPlaceRestart) -> bool:
 
 def spans_of(events: Iterable[Event], now: float | None = None) -> tuple[RankSpans, list[Span]]:
     """All spans of one launcher, with the :class:`RankSpans` that made them."""
-    made, listed = RankSpans(keeps_progress=True), list(events)
-    # Of the looks in a cycle the last one says all, but for that at a verdict.
-    last = {event.cycle: event for event in listed if isinstance(event.body, schema.PagesRead)}
-    for event in listed:
-        look = event.body if isinstance(event.body, schema.PagesRead) else None
-        if look is None or look.verdict or last[event.cycle] is event:
-            made.take(event)
+    made = RankSpans(keeps_progress=True)
+    for event in events:
+        made.take(event)
     made.close(now)
     return made, made.drain()

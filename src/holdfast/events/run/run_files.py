@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -104,11 +104,11 @@ class Run:
         for event in self.events:
             if isinstance(event.body, (schema.HangFound, schema.StallFound)):
                 folder = self.nodes[event.launcher].folder
-                one = replace(of_event(event, event.body, folder), at=event.t)
+                one = of_event(event, event.body, folder)
                 before = judged.get(one.name)
                 if before is None or (before.stall and not one.stall):
                     judged[one.name] = one
-        with_files = [replace(one, at=self._at(one, judged.get(one.name))) for one in found]
+        with_files = [one.but(at=self._at(one, judged.get(one.name))) for one in found]
         names = {one.name for one in found}
         return with_files + [one for name, one in judged.items() if name not in names]
 
