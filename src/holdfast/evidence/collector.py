@@ -15,7 +15,6 @@ from holdfast.evidence.sources import (
     HelperThread,
     ProcSamples,
     ReceiveQueues,
-    Recorder,
     TrainingThread,
 )
 
@@ -130,9 +129,9 @@ class RankCollector(Collector):
             will_end=wakes_stopped,
             is_gentle=is_gentle,
         )
-        recorder, queues = Recorder(helper, now), ReceiveQueues(process.pid, stacks)
-        training = TrainingThread(process.pid, helper, stacks)
-        super().__init__([samples, helper, stacks, recorder, training, queues], now, until)
+        training = TrainingThread(process.pid, helper, stacks, now)
+        queues = ReceiveQueues(process.pid, stacks)
+        super().__init__([samples, helper, stacks, training, queues], now, until)
         self.next_step_at = samples.second_due_at
 
     def is_at(self, process: proc.Process) -> bool:

@@ -508,35 +508,27 @@ class DumpedStacks(Source):
             )
 
 
-class Recorder(Source):
-    """The flight recorder's collectives, which the helper thread sends after its first answer."""
-
-    def __init__(self, helper: HelperThread, now: float) -> None:
-        self._helper = helper
-        self._until = now + OPERATIONS_S
-
-    def step(self, now: float) -> float | None:
-        is_due = self._helper.is_alive and self._helper.operations is None
-        return self._until if is_due and now < self._until else None
-
-
 class TrainingThread(Source):
-    """Two samples of the thread that trains, where that is not the main one."""
+    """Two samples of the thread that trains, where the helper's second answer names another one."""
 
-    def __init__(self, pid: int, helper: HelperThread, dumped: DumpedStacks) -> None:
+    def __init__(self, pid: int, helper: HelperThread, dumped: DumpedStacks, now: float) -> None:
         self._pid = pid
         self._helper = helper
+        self._answer_until = now + OPERATIONS_S
         self._stacks = dumped
         self._samples: list[tuple[float, Sight | None]] = []
 
     def step(self, now: float) -> float | None:
         answer = self._helper.operations
-        thread_id = answer.thread if answer is not None else 0
-        if not thread_id or len(self._samples) > 1:
+        if answer is None:
+            return (
+                self._answer_until if self._helper.is_alive and now < self._answer_until else None
+            )
+        if not answer.thread or len(self._samples) > 1:
             return None
-        if self._samples and now < self._samples[0][0] + proc_sample.APART_S:
-            return self._samples[0][0] + proc_sample.APART_S
-        self._samples.append((now, proc_sample.look_at(self._pid, thread_id)))
+        if self._samples and now < (due_at := self._samples[0][0] + proc_sample.APART_S):
+            return due_at
+        self._samples.append((now, proc_sample.look_at(self._pid, answer.thread)))
         return None if len(self._samples) > 1 else now + proc_sample.APART_S
 
     def facts(self) -> dict[str, Any]:

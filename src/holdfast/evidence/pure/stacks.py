@@ -102,18 +102,26 @@ class ThreadPlace(Value):
     is_main: bool = True
 
 
+def _by_thread(dump: str) -> list[list[str]]:
+    """Its lines, first those that stand before all threads."""
+    parts: list[list[str]] = [[]]
+    for line in dump.splitlines(keepends=True):
+        if line.startswith(("Thread ", "Current thread ")):
+            parts.append([])
+        parts[-1].append(line)
+    return parts
+
+
 def threads(dump: str) -> list[list[Frame]]:
     """The threads of a dump, each with its innermost frame first."""
-    found: list[list[Frame]] = []
-    for line in dump.splitlines():
-        if line.startswith(("Thread ", "Current thread ")):
-            found.append([])
-        elif found and line.startswith('  File "'):
-            file, _, rest = line[len('  File "') :].rpartition('", line ')
-            number, _, function = rest.partition(" in ")
-            if number.isdigit():
-                found[-1].append(Frame(file, int(number), function))
-    return found
+    return [list(filter(None, map(_frame, lines))) for lines in _by_thread(dump)[1:]]
+
+
+def _frame(line: str) -> Frame | None:
+    file, _, rest = line.removeprefix('  File "').rpartition('", line ')
+    number, _, function = rest.rstrip("\n").partition(" in ")
+    is_frame = line.startswith('  File "') and number.isdigit()
+    return Frame(file, int(number), function) if is_frame else None
 
 
 def training_thread(found: Sequence[Sequence[Frame]]) -> int:
@@ -168,17 +176,7 @@ def _is_helper(frames: Sequence[Frame]) -> bool:
 
 def without_helper(dump: str) -> str:
     """The dump without the thread that answers the monitor."""
-    kept: list[str] = []
-    start = 0
-    lines = dump.splitlines(keepends=True)
-    for at, line in enumerate(lines):
-        if line.startswith(("Thread ", "Current thread ")):
-            start = len(kept)
-        kept.append(line)
-        is_last = at + 1 == len(lines) or lines[at + 1].startswith(("Thread ", "Current thread "))
-        if is_last and any(HELPER in each for each in kept[start:]):
-            del kept[start:]
-    return "".join(kept)
+    return "".join(text for lines in _by_thread(dump) if HELPER not in (text := "".join(lines)))
 
 
 def place_of(
