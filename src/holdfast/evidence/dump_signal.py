@@ -21,10 +21,9 @@ _START = "_holdfast_start"
 """The module in which the first lines of a rank live on: ``watch/rank/first_lines.py``."""
 
 _RANK_MONITOR = "rank monitor"
-_registered: dict[str, tuple[str, int]] = {}
-"""By owner: path of the dump file, and the signal."""
-_files: dict[str, list[OwnDescriptor]] = {}
-"""By owner: descriptors that its signal handler has written to, and writes to; never closed."""
+_registered: dict[str, tuple[str, int, OwnDescriptor]] = {}
+"""By owner: path of the dump file, the signal, and the descriptor that its handler writes to, which
+is never closed."""
 
 
 def _take_over() -> None:
@@ -32,8 +31,7 @@ def _take_over() -> None:
     found = getattr(sys.modules.get(_START), "dump", None)
     if found is not None:
         path, number, fd = found
-        _registered[_RANK_MONITOR] = path, number
-        _files[_RANK_MONITOR] = [OwnDescriptor(fd, is_used=True)]
+        _registered[_RANK_MONITOR] = path, number, OwnDescriptor(fd, is_used=True)
 
 
 _take_over()
@@ -64,28 +62,27 @@ def register_stack_dump(path: str, owner: str = _RANK_MONITOR) -> int:
     Raises:
         OSError: ``path`` cannot be opened.
     """
-    known, number = _registered.get(owner, ("", 0))
-    if path == known:
-        return number
-    number = number or free_signal(_PREFERRED)
-    if number == 0:
-        return 0
-    _open_dump(path, number, owner)
-    _registered[owner] = path, number
+    known = _registered.get(owner)
+    if known is not None and known[0] == path:
+        return known[1]
+    number = free_signal(_PREFERRED) if known is None else known[1]
+    if number:
+        _open_dump(path, number, owner)
     return number
 
 
 def _open_dump(path: str, number: int, owner: str) -> OwnDescriptor:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     file = OwnDescriptor(fd)
-    _files.setdefault(owner, []).append(file)
     faulthandler.register(number, file=file.fd, all_threads=True, chain=False)
+    _registered[owner] = path, number, file
     return file
 
 
 def dump_signal() -> int:
     """By which the rank monitor asks for stacks; 0: there is none."""
-    return _registered.get(_RANK_MONITOR, ("", 0))[1]
+    known = _registered.get(_RANK_MONITOR)
+    return 0 if known is None else known[1]
 
 
 def write_stacks() -> None:
@@ -93,10 +90,10 @@ def write_stacks() -> None:
 
     While it lasts no thread runs Python, so all stacks are of the same moment.
     """
-    if files := _files.get(_RANK_MONITOR):
-        file = files[-1]
+    if known := _registered.get(_RANK_MONITOR):
+        path, number, file = known
         if not file.is_own():  # the program has closed it
-            file = _open_dump(*_registered[_RANK_MONITOR], _RANK_MONITOR)
+            file = _open_dump(path, number, _RANK_MONITOR)
         faulthandler.dump_traceback(file=file.fd, all_threads=True)
 
 

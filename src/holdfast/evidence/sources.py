@@ -305,8 +305,7 @@ class DumpedStacks(Source):
         self._is_gentle = is_gentle
         self._has_asked = False
         self._latest: Sight | None = None
-        self._asked: proc.Process | None = None  # for the stacks that come now
-        self._dump: StackDump | None = None
+        self._dump: StackDump | None = None  # that comes now, of the rank or of a worker
         self._pending: list[int] = []  # workers whose stacks are wanted
         self._worker = self._silent_worker = ""
         self.dump: StackDump | None = None
@@ -321,12 +320,12 @@ class DumpedStacks(Source):
                 return min(dump.next_step_at or self._until, self._until)
             text = dump.text()
             self.finish()
-            if self._asked is self._process:
+            if dump.process is self._process:
                 self.take(text)
                 if _waits_for_child(self.place):
                     self._pending = self._suspects()
             else:
-                self._note_worker(stacks.place_of(stacks.main_thread(text)))
+                self._note_worker(dump.process.pid, stacks.place_of(stacks.main_thread(text)))
             self._ask_next_worker(now)
         return None
 
@@ -358,7 +357,6 @@ class DumpedStacks(Source):
 
     def ask(self, process: proc.Process, now: float) -> None:
         """Ask the rank, or a worker of it."""
-        self._asked = process
         is_rank = process is self._process
         self._dump = dump = StackDump(
             process,
@@ -396,7 +394,7 @@ class DumpedStacks(Source):
 
     def written(self) -> None:
         """The helper has written all stacks."""
-        if self._dump is not None and self._asked is self._process:
+        if self._dump is not None and self._dump.process is self._process:
             self._dump.written()
 
     def take(self, text: str) -> None:
@@ -447,12 +445,12 @@ class DumpedStacks(Source):
         dump, self._dump = self._dump, None
         if dump is not None:
             dump.close()
-        if self._asked is not None and self._asked is not self._process:
-            self._asked.close()
+            if dump.process is not self._process:
+                dump.process.close()
 
     def close(self) -> None:
         try:
-            if self._dump is not None and self._asked is self._process:
+            if self._dump is not None and self._dump.process is self._process:
                 self.take(self._dump.text())
         finally:
             self.finish()
@@ -499,13 +497,9 @@ class DumpedStacks(Source):
                 pid, self._samples.children.get(pid), f"no stack: {why}"
             )
 
-    def _note_worker(self, place: stacks.ThreadPlace) -> None:
-        worker = self._asked
-        assert worker is not None
+    def _note_worker(self, pid: int, place: stacks.ThreadPlace) -> None:
         if place.line and not _waits_for_child(place):
-            self._worker = _described(
-                worker.pid, self._samples.children.get(worker.pid), place.line
-            )
+            self._worker = _described(pid, self._samples.children.get(pid), place.line)
 
 
 class TrainingThread(Source):

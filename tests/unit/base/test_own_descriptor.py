@@ -65,7 +65,7 @@ def test_a_program_that_closes_all_descriptors_keeps_its_own_and_its_monitor(
     client = RankMonitorClient()
     client.init_workload_monitoring()
     ours = [client._link._connection.fileno()]
-    ours.append(dump_signal._files["rank monitor"][-1].fd)
+    ours.append(dump_signal._registered["rank monitor"][2].fd)
     for fd in ours:
         take_over(fd, tmp_path / "theirs")
     client.load_state_dict({"current_timeouts": {"heartbeat": {"initial": 50, "subsequent": 40}}})

@@ -138,7 +138,7 @@ def test_a_monitor_whose_launcher_names_the_culprit_does_not_name_the_victims(
     """Its warning is for people who have no incident to read, or no file with the stacks."""
     if lost == "the file":
         Path(cycle.incidents or "").parent.write_text("no folder")
-    monkeypatch.setattr(sources, "StackDump", lambda *_, **__: Dump())
+    monkeypatch.setattr(sources, "StackDump", Dump().ask)
     verdict_on_all = messages.Proceed(1, 2, Verdict((0,), reason="rank 0 waits for a lock"))
     with verdict(said, cycle, OVERDUE) as case:
         if lost != "the verdict":
@@ -182,6 +182,10 @@ class Dump:
         self.closed = 0
         vars(self).update(changes)
 
+    def ask(self, process: proc.Process, *_: Any, **__: Any) -> Any:
+        self.process = process
+        return self
+
     def step(self, now: float) -> bool:
         return False
 
@@ -199,7 +203,7 @@ def test_stacks_that_fail_on_their_way_keep_nobody_waiting(
 ) -> None:
     """Whatever their file, or a full disk, comes up with."""
     dump = Dump(**{name: fail})
-    monkeypatch.setattr(sources, "StackDump", lambda *_, **__: dump)
+    monkeypatch.setattr(sources, "StackDump", dump.ask)
     if name == "told":
         monkeypatch.setattr(messages, "Evidence", fail)
 
@@ -218,7 +222,7 @@ def test_a_second_verdict_on_a_rank_has_evidence_of_its_own(
 ) -> None:
     """The first one was dropped: a layer inside the rank restarted it in place."""
     shown = iter(["Thread 1: before", "Thread 1: now"])
-    monkeypatch.setattr(sources, "StackDump", lambda *_, **__: Dump(text=lambda: next(shown)))
+    monkeypatch.setattr(sources, "StackDump", Dump(text=lambda: next(shown)).ask)
     with verdict(said, cycle, OVERDUE) as case:
         for _ in range(2):
             case.step(clock.monotonic() + APART_S)

@@ -27,10 +27,15 @@ _GROUPS = 64
 _CHARS = 60
 
 
+def _number_of(entry: Entry) -> str:
+    """Torch's name of its group."""
+    number: str = entry.get("process_group", ("?",))[0]
+    return number
+
+
 def group_of(entry: Entry) -> str:
     """A group may have a backend for each device, which count on their own: ``0 gloo``."""
-    name = entry.get("process_group", ("?",))[0]
-    return f"{name} {entry.get('profiling_name', '').partition(':')[0]}"
+    return f"{_number_of(entry)} {entry.get('profiling_name', '').partition(':')[0]}"
 
 
 def operation(entry: Entry) -> str:
@@ -68,7 +73,7 @@ def digests(
     is_unusual = breaks_order(known)
     found = []
     for name, of_group in [*groups.items()][-_GROUPS:]:
-        ranks = members(name.partition(" ")[0])
+        ranks = members(_number_of(of_group[-1]))
         found.append(_digest(name, of_group, ranks, wall_s, is_unusual=is_unusual))
     return tuple(found)
 
@@ -84,9 +89,8 @@ def of_living_groups(
     listed = [*entries]
     newest = {group_of(entry): entry.get("pg_id") for entry in listed}
     listed = [entry for entry in listed if entry.get("pg_id") == newest[group_of(entry)]]
-    names = {group_of(entry).partition(" ")[0] for entry in listed}
-    living = {name for name in names if members(name)}
-    return [e for e in listed if group_of(e).partition(" ")[0] in living] if living else listed
+    living = {number for number in set(map(_number_of, listed)) if members(number)}
+    return [entry for entry in listed if _number_of(entry) in living] if living else listed
 
 
 def _digest(

@@ -64,24 +64,19 @@ class Attribution(Value):
         return f"{name} at {self.place}" if name and self.place else ""
 
 
-class _Rule:
+class _Rule(Value):
     """A kind of failure.
 
     Attributes:
-        kind: In a few words.
         texts: Any of them is in the message.
-        advice: The remedy.
-        pattern: Pattern of the detail, a group; compiled when it is needed: the launcher restarts
-            ranks meanwhile.
+        pattern: Of the detail, a group; compiled when it is needed: the launcher restarts ranks
+            meanwhile.
     """
 
-    __slots__ = ("advice", "kind", "pattern", "texts")
-
-    def __init__(self, kind: str, texts: tuple[str, ...], advice: str, pattern: str = "") -> None:
-        self.kind = kind
-        self.texts = texts
-        self.advice = advice
-        self.pattern = pattern
+    kind: str
+    texts: tuple[str, ...]
+    advice: str
+    pattern: str = ""
 
     def detail(self, words: str) -> str:
         """Which file, port, peer ...; empty where the message does not say."""
