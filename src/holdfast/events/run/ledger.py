@@ -70,13 +70,11 @@ class LiveLedger:
 
     def take(self, event: Event) -> None:
         """Take the next event."""
-        self.spans.take(event)
-        self._ledger.add("", self.spans.drain())
+        self._ledger.add("", self.spans.take(event))
 
     def close(self) -> Ledger:
         """No event comes any more."""
-        self.spans.close()
-        self._ledger.add("", self.spans.drain())
+        self._ledger.add("", self.spans.close())
         return self._ledger
 
     def at(self, now: float, shown: Event | None = None) -> Ledger:
@@ -88,9 +86,8 @@ class LiveLedger:
         """
         spans, ledger = copy.deepcopy((self.spans, self._ledger))
         if shown is not None:
-            spans.take(shown)
-        spans.close(now)
-        ledger.add("", spans.drain())
+            ledger.add("", spans.take(shown))
+        ledger.add("", spans.close(now))
         return ledger
 
 

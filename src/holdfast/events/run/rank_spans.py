@@ -138,6 +138,17 @@ class _CycleSpans:
         """Its marks."""
         return self.ranks.setdefault(local_rank, _RankMarks())
 
+    @property
+    def saved_at(self) -> float | None:
+        """When the last checkpoint was complete; a rank that writes none is saved by another."""
+        saves = [
+            each.closed_at
+            for rank in self.ranks.values()
+            for name, each in rank.progress.sections.items()
+            if account_of(name) == "checkpointing"
+        ]
+        return max(saves, default=None)
+
     def found_failed(self, at: float) -> None:
         """Something shows that it is over; the first counts."""
         self.detected_at = at if self.detected_at is None else min(at, self.detected_at)
@@ -178,7 +189,6 @@ class RankSpans:
     def __init__(self, *, keeps_progress: bool = False) -> None:
         self._keeps_progress = keeps_progress
         self.last_progress: dict[tuple[int, int], RankProgress] = {}
-        self._given: list[Span] = []
         self._cycles: list[_CycleSpans] = []
         self._positions: dict[int, _Position] = {}
         self._joined_at: float | None = None
@@ -192,8 +202,8 @@ class RankSpans:
         self.is_watched = False
         self._is_armed = False
 
-    def take(self, event: Event) -> None:
-        """Take the next event."""
+    def take(self, event: Event) -> list[Span]:
+        """Take the next event; the spans of cycles of which no more can come, each once."""
         at = event.t
         if self.begin is None:
             self.begin = self._given_until = at
@@ -207,6 +217,7 @@ class RankSpans:
                 self._start(event.cycle, at)
             case _ if (cycle := self._cycle(event)) is not None:
                 self._take_of_cycle(event, cycle)
+        return self._finished()
 
     def _take_of_cycle(self, event: Event, cycle: _CycleSpans) -> None:
         at = event.t
@@ -257,7 +268,6 @@ class RankSpans:
             if self._keeps_progress:
                 self.last_progress[cycle.cycle, local_rank] = shown
         cycle.is_final = look.final
-        self._give_finished()
 
     def _cycle(self, event: Event) -> _CycleSpans | None:
         return next((c for c in self._cycles if c.cycle == event.cycle), None)
@@ -270,41 +280,38 @@ class RankSpans:
         assert began is not None
         self._cycles.append(_CycleSpans(cycle, began, self._joined_at, at))
         self._joined_at = None
-        self._give_finished()
 
-    def _give_finished(self) -> None:
-        # The last progress of ranks is written a second after the next ones have started.
+    def _finished(self) -> list[Span]:
+        found: list[Span] = []
         while len(self._cycles) > 1:
+            # The last progress of ranks is written a second after the next ones have started.
             is_awaited = self._cycles[0].is_armed and not self._cycles[0].is_final
             if is_awaited and len(self._cycles) < _CYCLES_MAX:
-                return
-            self._given += self._spans(self._cycles.pop(0))
+                break
+            found += self._spans(self._cycles.pop(0))
+        return found
 
-    def drain(self) -> list[Span]:
-        """Spans of cycles of which no more can come, each once."""
-        given, self._given = self._given, []
-        return given
-
-    def close(self, now: float | None = None) -> None:
-        """Give the rest; ``now``: the present, of a job that goes on, else None."""
+    def close(self, now: float | None = None) -> list[Span]:
+        """The rest; ``now``: the present, of a job that goes on, else None."""
         end = self.end if now is None else max(now, self.end)
+        found: list[Span] = []
         for cycle in self._cycles:
             if cycle.stopped_at is None:
                 cycle.stopped_at = end
-            self._given += self._spans(cycle)
+            found += self._spans(cycle)
         self._cycles.clear()
-        self._give_rest(end)
+        return found + self._rest(end)
 
-    def _give_rest(self, end: float) -> None:
+    def _rest(self, end: float) -> list[Span]:
         """From the end of the last cycle on: the launcher ends, or the node waits for others."""
         start = self._given_until
         if start is None or end <= start:
-            return
+            return []
         is_first = self._last < 0
         waits = self._joined_at is not None
         ending: Account = "stopping" if self._last_failed else "finishing"
         account: Account = "waiting" if waits else "starting" if is_first else ending
-        self._given += [
+        return [
             Span(max(0, self._last), k, start, end, account, {account: end - start})
             for k in sorted(self._local_ranks)
         ]
@@ -315,7 +322,7 @@ class RankSpans:
         self._last, self._last_failed = cycle.cycle, cycle.detected_at is not None
         end = max(cycle.stopped_at, cycle.began_at)
         self._given_until = end
-        saved_at = self._saved_at(cycle)
+        saved_at = cycle.saved_at  # before the progress of ranks is set back to a verdict
         spans: list[Span] = []
         for local_rank in sorted(set(cycle.ranks) - self._local_ranks):  # its start is in no event
             if self.begin is not None and cycle.began_at > self.begin:
@@ -327,18 +334,6 @@ class RankSpans:
             rank = cycle.ranks.get(local_rank, _RankMarks())
             spans += self._of_rank(cycle, local_rank, rank, end, saved_at)
         return spans
-
-    def _saved_at(self, cycle: _CycleSpans) -> float | None:
-        """When the last checkpoint was complete; a rank that writes none is saved by another."""
-        return max(
-            (
-                each.closed_at
-                for rank in cycle.ranks.values()
-                for name, each in rank.progress.sections.items()
-                if account_of(name) == "checkpointing"
-            ),
-            default=None,
-        )
 
     def _of_rank(
         self,
@@ -491,7 +486,5 @@ def is_in_order(restart: schema.InPlaceRestart) -> bool:
 def spans_of(events: Iterable[Event], now: float | None = None) -> tuple[RankSpans, list[Span]]:
     """All spans of one launcher, with the :class:`RankSpans` that made them."""
     made = RankSpans(keeps_progress=True)
-    for event in events:
-        made.take(event)
-    made.close(now)
-    return made, made.drain()
+    spans = [span for event in events for span in made.take(event)]
+    return made, spans + made.close(now)
