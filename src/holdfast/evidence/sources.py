@@ -84,14 +84,7 @@ class MainThread(Source):
 
 
 class ProcSamples(MainThread):
-    """Two samples, taken one after the other.
-
-    Args:
-        pid: The process.
-        now: Of the first sample.
-        apart_s: Seconds to the second one.
-        with_children: Sample its child processes, too.
-    """
+    """Two samples, ``apart_s`` apart, of the main thread or another one, and of child processes."""
 
     def __init__(
         self,
@@ -99,28 +92,35 @@ class ProcSamples(MainThread):
         now: float,
         apart_s: float = proc_sample.APART_S,
         *,
+        thread_id: int | None = None,
         with_children: bool = False,
     ) -> None:
         super().__init__()
         self.pid = pid
         self.second_due_at = now + apart_s
-        self.first = proc_sample.look_at(pid)
+        self._thread_id = thread_id
+        self.first = proc_sample.look_at(pid, thread_id)
         self._began_at, self._apart_s, self._is_frozen = now, 0.0, False
         children = proc.children(pid)[:_WORKERS_MAX] if with_children else []
         self.children = _look_at_all(children)
 
     def step(self, now: float) -> float | None:
-        if self._apart_s:
+        if self.are_two:
             return None
         if now < self.second_due_at:
             return self.second_due_at
         self._apart_s = now - self._began_at
-        self.second = proc_sample.look_at(self.pid)
+        self.second = proc_sample.look_at(self.pid, self._thread_id)
         after = _look_at_all(self.children)
         self.children = {pid: one for pid, one in after.items() if one is not None}
         if self.state in ("D", *STOPPED_STATES):
             self._is_frozen = proc_sample.is_frozen(self.pid)
         return None
+
+    @property
+    def are_two(self) -> bool:
+        """Both have been taken."""
+        return self._apart_s > 0.0
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -510,7 +510,7 @@ class TrainingThread(Source):
         self._helper = helper
         self._answer_until = now + OPERATIONS_S
         self._stacks = dumped
-        self._samples: list[tuple[float, Sight | None]] = []
+        self._samples: ProcSamples | None = None
 
     def step(self, now: float) -> float | None:
         answer = self._helper.operations
@@ -518,18 +518,16 @@ class TrainingThread(Source):
             return (
                 self._answer_until if self._helper.is_alive and now < self._answer_until else None
             )
-        if not answer.thread or len(self._samples) > 1:
+        if not answer.thread:
             return None
-        if self._samples and now < (due_at := self._samples[0][0] + proc_sample.APART_S):
-            return due_at
-        self._samples.append((now, proc_sample.look_at(self._pid, answer.thread)))
-        return None if len(self._samples) > 1 else now + proc_sample.APART_S
+        self._samples = self._samples or ProcSamples(self._pid, now, thread_id=answer.thread)
+        return self._samples.step(now)
 
     def facts(self) -> dict[str, Any]:
-        if len(self._samples) < 2 or self._stacks.place.is_main:
+        samples = self._samples
+        if samples is None or not samples.are_two or self._stacks.place.is_main:
             return {}
-        (first_at, first), (second_at, second) = self._samples
-        return {"first": first, "second": second, "apart_s": second_at - first_at}
+        return samples.facts()
 
 
 class ReceiveQueues(Source):

@@ -419,13 +419,7 @@ class RankSpans:
     ) -> dict[Account, float]:
         """The time at work, divided: all but saving and evaluating is training.
 
-        Args:
-            local_rank: Of which rank.
-            start: Instant.
-            end: Instant.
-            saved_at: Instant of the last checkpoint.
-            aside: Seconds of other work that has ended,
-            being: and of other work that has not.
+        ``aside`` and ``being``: seconds of other work that has ended, and that has not.
         """
         steps, shares = divided(end - start, added(aside, being))
         again = 0.0

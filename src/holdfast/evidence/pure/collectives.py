@@ -102,13 +102,13 @@ def _digest(
     is_unusual: bool,
 ) -> GroupDigest:
     collectives = [entry for entry in entries if not entry.get("is_p2p")]
-    oldest = next((entry for entry in entries if is_pending(entry)), None)
+    pending = [entry for entry in entries if is_pending(entry)]
+    oldest = pending[0] if pending else None
     enqueued = collectives[-1].get("collective_seq_id", -1) if collectives else -1
-    waits = next((entry for entry in collectives if is_pending(entry)), None)
+    waits = next((entry for entry in pending if not entry.get("is_p2p")), None)
     completed = enqueued if waits is None else waits.get("collective_seq_id", 0) - 1
     is_p2p = oldest is not None and bool(oldest.get("is_p2p"))
     ended = [entry for entry in collectives if entry.get("collective_seq_id") == completed]
-    pending = [entry for entry in entries if is_pending(entry)]
     begun_s = [entry.get("time_created_ns", 0) / 1e9 for entry in pending]
     return GroupDigest(
         name,

@@ -17,8 +17,7 @@ from __future__ import annotations
 from holdfast.base.pure.rank_sets import named
 from holdfast.evidence.pure.evidence import HIGH, MEDIUM, RankDigest, Verdict
 from holdfast.evidence.pure.hang_kind import is_gone
-from holdfast.evidence.pure.job_evidence import JobEvidence
-from holdfast.evidence.pure.wait_graph import PEERS_UNKNOWN
+from holdfast.evidence.pure.job_evidence import PEERS_UNKNOWN, JobEvidence
 from holdfast.page.pure.clocks import PAUSE, STEP
 
 TYPE_CHECKING = False

@@ -11,7 +11,7 @@ within milliseconds. So no rule looks at that. They are tried in this order:
     4  collectives that do not match           the rank that broke its own order, else the fewest
     5  awaited ranks were not asked            no rank is named
     6  all members of a collective are in it   no rank is named: the network is stuck
-                                               (``wait_graph.py``)
+                                               (``job_evidence.py``)
     7  keys of torch's store                   some wait for one, and few do not
     8  stacks                                  it is outside collectives, and others are in one
     9  all are in the same collective          unread bytes show whose threads do not read
