@@ -9,12 +9,9 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.events.pure import schema
-
-if TYPE_CHECKING:
-    from holdfast.events.pure import schema
 
 _CHUNK_BYTES = 1 << 20
 _LINE_BYTES_MAX = 16 << 20

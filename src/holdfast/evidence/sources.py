@@ -162,7 +162,7 @@ class KeptSamples(MainThread):
         switches = int((last.switches - first.switches) * proc_sample.APART_S / apart_s)
         return {
             "first": first,
-            "second": Sight(**(vars(last) | {"switches": first.switches + max(0, switches)})),
+            "second": last.but(switches=first.switches + max(0, switches)),
             "apart_s": apart_s,
             "is_asked": True,
             "is_alive": self._ran_at > first_at,

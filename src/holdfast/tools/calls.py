@@ -43,11 +43,10 @@ def restarts_in_place(events: Iterable[Event]) -> list[tuple[int, InPlaceRestart
         if not isinstance(one, InPlaceRestart) or not is_in_order(one):
             continue
         known = found.setdefault((event.cycle, one.call), one)
-        merged = {
-            "progress_at": min(known.progress_at, one.progress_at, one.noticed_at),
-            "noticed_at": min(known.noticed_at, one.noticed_at),
-            "entered_at": max(known.entered_at, one.entered_at),
-        }
-        found[event.cycle, one.call] = InPlaceRestart(**{**vars(known), **merged})
+        found[event.cycle, one.call] = known.but(
+            progress_at=min(known.progress_at, one.progress_at, one.noticed_at),
+            noticed_at=min(known.noticed_at, one.noticed_at),
+            entered_at=max(known.entered_at, one.entered_at),
+        )
     in_order = sorted(found.items(), key=lambda item: item[1].noticed_at)
     return [(cycle, one) for (cycle, _), one in in_order]

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from typing_extensions import dataclass_transform
+    from typing_extensions import Self, dataclass_transform
 else:
 
     def dataclass_transform(**_):  # noqa: ANN003, ANN201, D103 - it is for type checkers
@@ -47,6 +47,10 @@ class Value:
             kind = type(self).__name__
             raise TypeError(f"{kind}{args!r} {named!r}: expected {', '.join(names)}")
         self.__dict__.update(zip(names, values, strict=True))
+
+    def but(self, **changed: Any) -> Self:
+        """The same record with other values of these fields."""
+        return type(self)(**{**vars(self), **changed})
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__}.{name} cannot be set: it is frozen")

@@ -107,10 +107,6 @@ class Incident(_Facts):
     n_ranks: int = 0
     at: float | None = None
 
-    def but(self, **changed: Any) -> Incident:
-        """The same with other values of these fields."""
-        return Incident(**{**vars(self), **changed})
-
     @property
     def name(self) -> str:
         """Of its folder: the same on all nodes."""

@@ -7,11 +7,11 @@ eight ranks that wait for one second have waited for eight.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from holdfast.base.pure.wording import count, duration
 from holdfast.events.pure.schema import Event
-from holdfast.events.run.accounts import ACCOUNTS, SHORT, Account
+from holdfast.events.run.accounts import SHORT, Account
 from holdfast.events.run.rank_spans import RankSpans, Span
 
 _SMALL_SHARE = 0.0005
@@ -127,14 +127,4 @@ def two_lines(ledger: Ledger, *, is_watched: bool, saves: bool) -> list[str]:
             f"{duration(total_s)} were productive steps ({of}, on average){again}"
         ),
         f"the rest: {others or 'nothing worth mentioning'}",
-    ]
-
-
-def as_shares(sums: Mapping[Account, float]) -> list[tuple[Account, float, float]]:
-    """Account, seconds and share of all, in the order of the accounts; empty ones are left out."""
-    total_s = sum(sums.values())
-    return [
-        (account, sums[account], sums[account] / total_s)
-        for account in ACCOUNTS
-        if sums.get(account, 0.0) > 0.0
     ]

@@ -53,12 +53,6 @@ class Span(Value):
     rank: int | None = None
 
 
-def n_steps(shown: RankProgress) -> int:
-    """Occurrences of the section of steps that there were most of."""
-    times = [each.times for name, each in shown.sections.items() if account_of(name) == "steps"]
-    return max(times, default=0)
-
-
 def _first_step_at(shown: RankProgress) -> float | None:
     """When the first step began: its section was opened, or a heartbeat came."""
     began = [each.first_at for name, each in shown.sections.items() if account_of(name) != "setup"]

@@ -177,14 +177,12 @@ def read_run(folders: Iterable[Path]) -> Run:
 
 def _on_axis(event: schema.Event, axis: Axis, launcher: int) -> schema.Event:
     if not axis.is_moved:
-        return schema.Event(**{**vars(event), "launcher": launcher}) if launcher else event
+        return event.but(launcher=launcher) if launcher else event
     fields = vars(event.body)
     given = {name: fields[name] for name in instants(type(event.body))}
     moved = {name: axis.at(t) for name, t in given.items() if t is not None}
     body = type(event.body)(**{**fields, **moved})
-    return schema.Event(
-        **{**vars(event), "t": axis.at(event.t), "body": body, "launcher": launcher}
-    )
+    return event.but(t=axis.at(event.t), body=body, launcher=launcher)
 
 
 def _read_node(folder: Path) -> NodeRun:

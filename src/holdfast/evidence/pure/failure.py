@@ -129,7 +129,7 @@ class RankEnd:
     def exception_when_asked(self) -> LastWords | None:
         """The exception that was ending it when the launcher stopped it; None: none was."""
         words = self._on_stderr if self.asked and not self.is_stuck else LastWords()
-        if not words.is_final or words.has_more or _names_a_peer(words):
+        if not words.is_final or words.has_more or is_echo(words.text):
             return None
         if words.began_at is None or self.asked_at is None:
             return None
@@ -152,13 +152,10 @@ class RankEnd:
     @property
     def names_a_peer(self) -> bool:
         """It failed of an error that says that another rank is gone, or does not answer."""
-        if self.began_restart is not None:
+        is_from_outside = self._code <= 0 and self._code != -signal.SIGABRT  # a signal, or nothing
+        if self.began_restart is not None or is_from_outside or self._was_ended:
             return False
-        if self._code <= 0 and self._code != -signal.SIGABRT:
-            return False  # a signal from outside
-        if self._was_ended:
-            return False
-        return _names_a_peer(self.last_words)
+        return is_echo(self.last_words.text)
 
     @property
     def _was_ended(self) -> bool:
@@ -173,14 +170,12 @@ class RankEnd:
             return attribute(1, words)
         if self.asked or self._was_ended or self.is_stuck:
             return Attribution()
-        is_oom_kill = self.exit_code < 0 and "cgroup" in self.oom_kills
-        lines = self.last_lines
         is_killed = self._code == -signal.SIGKILL and bool(self.oom_kills)
         return attribute(
             self._code,
             self.last_words,
-            lines,
-            is_oom_kill=is_oom_kill,
+            self.last_lines,
+            is_oom_kill=self.exit_code < 0 and "cgroup" in self.oom_kills,
             parked=_words_of_parked(*self.parked) if is_killed else "",
         )
 
@@ -190,10 +185,6 @@ def _words_of_parked(n: int, kib: int) -> str:
     if not n:
         return ""
     return f"{count(n, 'parked interpreter')} held {kib >> 10} MiB: --ft-warm-standby=off"
-
-
-def _names_a_peer(words: LastWords) -> bool:
-    return is_echo(words.text)
 
 
 def was_asked(exit_code: int, signals_sent: Collection[int]) -> bool:

@@ -81,8 +81,8 @@ def report(record: Mapping[str, Any], stacks: str) -> str:
             f"open sections   {_sections(record['open_sections'])}",
             f"process         {_process(record['process'])}",
             f"evidence        {_evidence(record)}",
-            *operations(record.get("operations", ())),
-            *_actions(record["actions"]),
+            *_listed("collectives", record.get("operations", ())),
+            *_listed("done", record["actions"]),
             "",
             advice(record) + ".",
             "",
@@ -109,7 +109,7 @@ def sight(record: Mapping[str, Any], stacks: str) -> str:
             else "open section    none",
             f"process         {state}",
             f"missing         {record['lacks'] or 'nothing'}",
-            *operations(record["operations"]),
+            *_listed("collectives", record["operations"]),
             "",
             stacks.rstrip() or "No stacks.",
             "",
@@ -117,9 +117,8 @@ def sight(record: Mapping[str, Any], stacks: str) -> str:
     )
 
 
-def operations(lines: Sequence[str]) -> list[str]:
-    """The rank's last collectives, from torch's flight recorder."""
-    return [f"{'' if at else 'collectives':<16}{line}" for at, line in enumerate(lines)]
+def _listed(label: str, lines: Sequence[str]) -> list[str]:
+    return [f"{'' if at else label:<16}{line}" for at, line in enumerate(lines)]
 
 
 def _or_unknown(value: Any, unknown: str) -> str:
@@ -148,7 +147,3 @@ def _evidence(record: Mapping[str, Any]) -> str:
     if record["why_not"] is not None:
         return f"no stacks: {record['why_not']}{stopped}"
     return f"stacks in {record['stacks']}, took {seconds(record['took_s'])}{stopped}"
-
-
-def _actions(actions: Sequence[str]) -> list[str]:
-    return [f"{'' if index else 'done':<16}{action}" for index, action in enumerate(actions)]

@@ -68,6 +68,11 @@ class JobEvidence:
         """How many ranks are known of."""
         return len(self.digests.keys() | self.silent.keys())
 
+    @cached_property
+    def seen(self) -> dict[int, RankDigest]:
+        """Those of ranks whose process was there to be looked at."""
+        return {rank: digest for rank, digest in self.digests.items() if digest.state}
+
     @property
     def ended_well(self) -> set[int]:
         """Ranks that have ended, and not of a failure."""
@@ -270,8 +275,7 @@ class JobEvidence:
         found = self.verdict(
             culprits, kinds[0], "; ".join(parts) + self.others(culprits), confidence
         )
-        short = self.sentence(by_kind[kinds[0]], is_short=True)
-        return Verdict(**{**vars(found), "short": short})
+        return found.but(short=self.sentence(by_kind[kinds[0]], is_short=True))
 
     def kind(self, rank: int) -> str:
         """How it hangs."""

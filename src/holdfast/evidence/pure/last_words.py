@@ -160,8 +160,12 @@ def name_of(words: Sequence[str]) -> str:
     return ""
 
 
+def _frame_in(line: str) -> re.Match[str] | None:
+    return _FRAME.match(line) or _RICH_FRAME.search(line)
+
+
 def _own_frames(lines: Iterable[str]) -> list[re.Match[str]]:
-    frames = [match for line in lines if (match := _FRAME.match(line) or _RICH_FRAME.search(line))]
+    frames = filter(None, map(_frame_in, lines))
     return [each for each in frames if not any(part in each["file"] for part in _NOT_THE_USERS)]
 
 
@@ -221,11 +225,8 @@ def _last(found: Sequence[_Traceback], exit_code: int, times: Sequence[float]) -
 
 
 def _is_at_top(chain: Sequence[_Traceback]) -> bool:
-    return any(
-        (match := _FRAME.match(line) or _RICH_FRAME.search(line)) and match["name"] in _TOP
-        for each in chain
-        for line in each.frames[:4]
-    )
+    frames = (_frame_in(line) for each in chain for line in each.frames[:4])
+    return any(frame["name"] in _TOP for frame in frames if frame)
 
 
 def _has_more(traceback: _Traceback, times: Sequence[float]) -> bool:

@@ -150,7 +150,7 @@ def digest(
     helper = (ev.ANSWERED if seen.is_alive else ev.SILENT) if seen.is_asked else ""
     call, is_transfer, is_at_store = _native_call(place, answer, last)
     if answer is not None and answer.awaits and place.waits_for == ev.TASKS:
-        place, call = ThreadPlace(**{**vars(place), "line": answer.awaits[0], "call": ""}), ""
+        place, call = place.but(line=answer.awaits[0], call=""), ""
     waits = (place.waits_for if state in ("S", "D") else "") or waits_for(last)
     waits = ev.THAW if seen.is_frozen else ev.STORE if is_at_store else waits
     why_not = (answer.why_not,) if answer is not None and answer.why_not else ()

@@ -60,19 +60,18 @@ def settle(
     clocks = {clock, *(digest.overdue for digest in digests.values())} - {""}
     is_other = not clocks <= {STEP, PAUSE}
     if STEP not in clocks:
-        return Verdict(**{**vars(verdict), "is_pause": PAUSE in clocks and not is_other})
+        return verdict.but(is_pause=PAUSE in clocks and not is_other)
     job = JobEvidence(digests, missing)
     proof = proof_of(job, rules.floor_s)
     why = proof or _lasts_too_long(job, verdict, rules)
     why_alone = _why_alone(why, rules, why_not)
-    follows = {
-        "is_hang": not why_alone,
-        "is_stall": bool(why_alone) and not is_other,
-        "proof": why,
-        "why_alone": why_alone,
-        "again_s": _again_s(job, rules),
-    }
-    return Verdict(**{**vars(verdict), **follows})
+    return verdict.but(
+        is_hang=not why_alone,
+        is_stall=bool(why_alone) and not is_other,
+        proof=why,
+        why_alone=why_alone,
+        again_s=_again_s(job, rules),
+    )
 
 
 def _why_alone(proof: str, rules: StallRules, why_not: str) -> str:

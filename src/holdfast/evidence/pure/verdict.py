@@ -55,8 +55,7 @@ def judge(digests: Mapping[int, RankDigest], missing: Mapping[str, Missing]) -> 
     if not gone or not any(_is_inside(digest) for digest in digests.values()):
         return verdict
     has = of_one_or_many("has", gone)
-    reason = f"{verdict.reason}; {named(gone)} {has} ended with exit code 0"
-    return Verdict(**{**vars(verdict), "reason": reason})
+    return verdict.but(reason=f"{verdict.reason}; {named(gone)} {has} ended with exit code 0")
 
 
 def _is_inside(digest: RankDigest) -> bool:
@@ -258,7 +257,7 @@ def _at_store(job: JobEvidence) -> Verdict | None:
     waits = job.at_store
     if not waits or job.waiting:
         return None
-    known = {rank for rank, digest in job.digests.items() if digest.state}
+    known = job.seen.keys()
     outside = {rank for rank in known if not _is_inside(job.digests[rank])}
     if outside and (job.is_few(outside) or 2 * len(outside) == len(known)):
         return job.named(outside, ev.MEDIUM)
@@ -279,7 +278,7 @@ def _outside(job: JobEvidence) -> Verdict | None:
         if kind_of(job.digests[rank]) in (ev.NATIVE, ev.COMPUTING)
         or _is_transfer(job.digests[rank])
     }
-    known = {rank for rank, digest in job.digests.items() if digest.state}
+    known = job.seen.keys()
     outside = known - inside - job.waiting
     if idle and outside and len(outside) < len(known):
         few = job.is_few(outside) or 2 * len(outside) == len(known)
@@ -295,7 +294,7 @@ def _outside(job: JobEvidence) -> Verdict | None:
 
 
 def _same_collective(job: JobEvidence) -> Verdict | None:
-    known = {rank: digest for rank, digest in job.digests.items() if digest.state}
+    known = job.seen
     inside = [rank for rank in known if rank in job.waiting or _is_in_call(known[rank])]
     if not inside or len(inside) < len(known) or len(known) < 2:
         return None
@@ -323,7 +322,7 @@ def _same_collective(job: JobEvidence) -> Verdict | None:
 
 
 def _slow(job: JobEvidence) -> Verdict | None:
-    known = {rank: digest for rank, digest in job.digests.items() if digest.state}
+    known = job.seen
     if not known or job.waiting:
         return None
     moving = [rank for rank, digest in known.items() if kind_of(digest) == ev.COMPUTING]

@@ -11,9 +11,10 @@ from functools import cached_property
 from typing import Any
 
 from holdfast.events.pure.schema import InPlaceRestart, RankStarted
+from holdfast.events.run.accounts import ACCOUNTS, Account, account_of
 from holdfast.events.run.incident_files import Incident
 from holdfast.events.run.ledger import Ledger
-from holdfast.events.run.rank_spans import RankSpans, Span, n_steps, spans_of
+from holdfast.events.run.rank_spans import RankSpans, Span, spans_of
 from holdfast.events.run.run_files import NodeRun, Run
 from holdfast.tools.calls import restarts_in_place, why
 from holdfast.tools.report.stragglers import LEAST_TIMES, Slow, slow
@@ -217,12 +218,13 @@ def _failure(
 
 
 def _steps(story: Story, cycle: int) -> int | None:
-    """Steps of the rank that has done most of them in this cycle; None: not known."""
+    """Of the section of steps that a rank has closed most often; None: not known."""
     counts = [
-        n_steps(progress)
+        section.times
         for each in story.nodes
         for (of_cycle, _), progress in each.made.last_progress.items()
-        if of_cycle == cycle
+        for name, section in progress.sections.items()
+        if of_cycle == cycle and account_of(name) == "steps"
     ]
     return max(counts, default=0) or None
 
@@ -253,3 +255,13 @@ def _seconds(sums: Mapping[Any, float]) -> dict[str, float]:
 
 def _round(s: float | None) -> float | None:
     return None if s is None else round(s, _DIGITS)
+
+
+def as_shares(sums: Mapping[Account, float]) -> list[tuple[Account, float, float]]:
+    """Account, seconds and share of all, in the order of the accounts; empty ones are left out."""
+    total_s = sum(sums.values())
+    return [
+        (account, sums[account], sums[account] / total_s)
+        for account in ACCOUNTS
+        if sums.get(account, 0.0) > 0.0
+    ]

@@ -10,12 +10,11 @@ from holdfast.base.pure.printable import one_line
 from holdfast.base.pure.wording import count, duration
 from holdfast.events.run.accounts import LABELS
 from holdfast.events.run.incident_files import Incident
-from holdfast.events.run.ledger import as_shares
 from holdfast.events.run.rank_words import done_in_short, named
 from holdfast.events.run.run_files import CUT_OFF, FAILED, Run
 from holdfast.tools.calls import why
 from holdfast.tools.columns import columns
-from holdfast.tools.report.report import Story, place
+from holdfast.tools.report.report import Story, as_shares, place
 from holdfast.tools.report.stragglers import Slow
 from holdfast.tools.report.timeline import lines
 
