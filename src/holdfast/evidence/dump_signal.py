@@ -38,11 +38,7 @@ _take_over()
 
 
 def signal_of_start(path: str | None) -> int:
-    """The signal that dumps the stacks of a rank, if its start has registered it; 0: it has not.
-
-    Args:
-        path: The file that the rank's start makes; by that it is known.
-    """
+    """The signal by which a rank whose start made ``path`` dumps its stacks; 0: it made none."""
     return signal.SIGRTMIN + _PREFERRED if path is not None and os.path.exists(path) else 0
 
 
@@ -98,13 +94,9 @@ def write_stacks() -> None:
 
 
 def free_signal(above_first: int) -> int:
-    """The first signal from SIGRTMIN + ``above_first`` on without a handler, and not ignored.
+    """The first from SIGRTMIN + ``above_first`` on without a handler, and not ignored; 0: none.
 
-    Args:
-        above_first: The lowest signals are used by libraries, the highest by valgrind and others.
-
-    Returns:
-        Its number; 0: none is free.
+    The lowest signals are used by libraries, the highest by valgrind and others.
     """
     state = process_state(os.getpid())
     for number in range(signal.SIGRTMIN + above_first, signal.SIGRTMAX + 1):

@@ -1,8 +1,4 @@
-"""Sources of evidence: each adds its fields to the record of a rank (``rank_digest.Seen``).
-
-A source has ``step(now)``, which returns until when it waits (None: it has ended), ``facts()``,
-``finish()`` for the end of the collection, and ``close()`` where that is broken off.
-"""
+"""Sources of evidence: each adds its fields to the record of a rank, ``RankEvidence``."""
 
 # ruff: noqa: D102 - the base class, Source, describes the methods
 
@@ -53,7 +49,7 @@ class Source:
         return None
 
     def facts(self) -> dict[str, Any]:
-        """Fields of ``Seen``."""
+        """Fields of ``RankEvidence``."""
         return {}
 
     def finish(self) -> None:

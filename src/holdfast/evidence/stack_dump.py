@@ -42,10 +42,8 @@ class StackDump:
     """One attempt to get stacks.
 
     Args:
-        process: Whose.
         signum: That dumps them; 0: none may be sent.
         path: Into this file; None: there is none.
-        now: When it begins.
         ask_helper: Has a thread of the process write them, which then calls :meth:`written`.
         find_thread: Finds a thread that gets the signal in place of the main thread, 0: there is
             none now.
@@ -74,7 +72,6 @@ class StackDump:
     ) -> None:
         self.process = process
         self.path = path
-        self.started_at = now
         self.why_not: str | None = None
         self.has_handler = True
         self.next_step_at: float | None = None

@@ -34,7 +34,7 @@ class OwnThread(Source):
         self._place = place_of_main()
 
     def facts(self) -> dict[str, Any]:
-        """Fields of ``Seen``."""
+        """Fields of ``RankEvidence``."""
         answer = {"operations": self._operations, "is_asked": True, "is_alive": True}
         return {"place": self._place, **answer}
 

@@ -78,12 +78,7 @@ class LiveLedger:
         return self._ledger
 
     def at(self, now: float, shown: Event | None = None) -> Ledger:
-        """As it would be if the job ended now.
-
-        Args:
-            now: Instant.
-            shown: The pages as read now: the last event of them may be old.
-        """
+        """As it would be if the job ended now; ``shown``: the pages as read now."""
         spans, ledger = copy.deepcopy((self.spans, self._ledger))
         if shown is not None:
             ledger.add("", spans.take(shown))
@@ -92,12 +87,9 @@ class LiveLedger:
 
 
 def two_lines(ledger: Ledger, *, is_watched: bool, saves: bool) -> list[str]:
-    """The ledger for the end of a job, per rank on average.
+    """The ledger of a node for the end of a job, per rank on average.
 
-    Args:
-        ledger: Of this node.
-        is_watched: A rank has reported progress; else all work counts as steps.
-        saves: Steps that were done again are known.
+    ``is_watched``, ``saves``: see :class:`.RankSpans`; if no rank is, all work counts as steps.
     """
     ranks = max(1, ledger.n_ranks)
     seconds = {account: s / ranks for account, s in ledger.seconds.items()}

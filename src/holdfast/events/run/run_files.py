@@ -28,7 +28,6 @@ class NodeRun:
     """One launcher of a run.
 
     Attributes:
-        folder: Its run folder.
         events: In order of time, on the host's own monotonic clock.
         end: How it ended, in words; empty while it has not.
         exit_code: None while it has not.

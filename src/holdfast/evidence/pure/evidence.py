@@ -18,35 +18,21 @@ ANSWERED = "answered"
 SILENT = "silent"
 """What became of the question to a rank's helper thread. Silence: the interpreter is held."""
 
-DEAD = "dead"
-EXITING = "exiting"
-MISSING = "missing"
-STOPPED = "stopped"
-KERNEL = "kernel"
-LOADER = "loader"
-INTERPRETER = "interpreter"
-COMPUTING = "computing"
-NATIVE = "native"
-WAITING = "waiting"
-MISMATCH = "mismatch"
-COMMUNICATION = "communication"
-SLOW = "slow"
-UNKNOWN = "unknown"
 KINDS = (
-    DEAD,
-    EXITING,
-    MISSING,
-    STOPPED,
-    KERNEL,
-    LOADER,
-    INTERPRETER,
-    COMPUTING,
-    NATIVE,
-    WAITING,
-    MISMATCH,
-    COMMUNICATION,
-    SLOW,
-    UNKNOWN,
+    DEAD := "dead",
+    EXITING := "exiting",
+    MISSING := "missing",
+    STOPPED := "stopped",
+    KERNEL := "kernel",
+    LOADER := "loader",
+    INTERPRETER := "interpreter",
+    COMPUTING := "computing",
+    NATIVE := "native",
+    WAITING := "waiting",
+    MISMATCH := "mismatch",
+    COMMUNICATION := "communication",
+    SLOW := "slow",
+    UNKNOWN := "unknown",
 )
 """How a culprit hangs: :attr:`Verdict.kind`."""
 
@@ -167,10 +153,6 @@ class RankDigest(Value):
     """One rank at one incident.
 
     Attributes:
-        rank: Global.
-        node: Its node's name.
-        local_rank: On that node.
-        pid: Of its process.
         state: Letter of ps(1), the same in both looks, which were 50 ms apart; "": gone, or it
             changed (then it runs).
         wchan: Kernel function that its main thread sleeps in.
@@ -296,12 +278,7 @@ def overdue_text(clock: str, name: str | None, age_s: float, limit_s: float) -> 
 
 
 class Missing(Value):
-    """A node that has sent no digests.
-
-    Attributes:
-        ranks: The set of its ranks.
-        why: For people.
-    """
+    """A node that has sent no digests, and the set of its ranks."""
 
     ranks: Raw
     absence: Absence
@@ -326,8 +303,6 @@ class Alike(Value):
     """Ranks that show the same.
 
     Attributes:
-        ranks: The set of them.
-        count: How many they are.
         doing: For people; completes "rank 5": ``in `load_batch` data.py:88``.
         shows_nothing: There is no evidence of them.
     """

@@ -28,9 +28,7 @@ class Attribution(Value):
         kind: In a few words, the same for all failures of the kind; empty: no rule knows it.
         what: Which file, module, port, peer; empty: the kind says it all.
         advice: One line; empty: there is none but to look at the traceback.
-        place: ``file:line`` of the innermost frame of the user's code; empty: not known.
-        exception: Name of the exception, without its module; empty: there was none.
-        message: First line of it with that name, or the last line of stderr.
+        place: As of its last words, as the next two.
     """
 
     kind: str = ""

@@ -58,11 +58,7 @@ def left_out(calls_at: CallsAt, begun: Mapping[int, tuple[int, ...]]) -> set[int
     """Of ranks that wait in one collective, the few that have begun less elsewhere; empty: none.
 
     The second groups of all ranks have the same part, so have the third. A rank that left out an
-    operation of its second group waits with others that did not.
-
-    Args:
-        calls_at: See above.
-        begun: By rank that waits: see :func:`begun_of`.
+    operation of its second group waits with others that did not. ``begun``: by rank that waits.
     """
     waits: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     for key, calls in calls_at.items():

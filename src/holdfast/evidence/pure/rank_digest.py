@@ -47,8 +47,6 @@ class Sight(Value):
     Attributes:
         state: Letter of ps(1).
         wchan: Kernel function that it sleeps in; "": not known, or it runs.
-        cpu_ns: CPU time that it has used.
-        switches: Context switches that it has made.
         reads: The file, pipe or socket that it reads from; "": none, or not known.
     """
 
@@ -127,17 +125,10 @@ def digest(
     pause_s: float = 0.0,
     stopped_s: float = 0.0,
 ) -> RankDigest:
-    """Of one rank.
+    """Of one rank, from what its monitor has seen and what its page shows.
 
-    Args:
-        identity: ``rank``, ``node``, ``local_rank``, ``pid``.
-        seen: By its monitor.
-        snapshot: Of its page; None: it is not armed.
-        iteration: The last one that it reported.
-        overdue: The clock that ran out, if one did.
-        now: Of the snapshot.
-        pause_s: Of a rank with steps: since its last sign of progress (``steps.py``).
-        stopped_s: For how long it is known to be stopped.
+    ``snapshot``: None: it is not armed. ``pause_s``: of a rank with steps, since its last sign of
+    progress (``steps.py``). ``stopped_s``: for how long it is known to be stopped.
     """
     first, second = seen.first, seen.second
     last = second or first

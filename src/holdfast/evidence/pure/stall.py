@@ -48,14 +48,9 @@ def settle(
 ) -> Verdict:
     """The same verdict, with its meaning for ranks without timeouts.
 
-    Args:
-        verdict: On all ranks.
-        digests: By global rank.
-        missing: Nodes that have sent none.
-        clock: That ran out first, of its rank, which may have ended since; "": the timeout of
-            that one was chosen, or only the digests say it.
-        rules: The user's choice.
-        why_not: Why no rank may be ended, as the job would not go on; "": it would.
+    ``clock``: that ran out first, of its rank, which may have ended since; "": the timeout of that
+    one was chosen, or only the digests say it. ``why_not``: why no rank may be ended, as the job
+    would not go on; "": it would.
     """
     clocks = {clock, *(digest.overdue for digest in digests.values())} - {""}
     is_other = not clocks <= {STEP, PAUSE}

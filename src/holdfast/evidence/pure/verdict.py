@@ -42,12 +42,7 @@ _CALLS_TOLD = 3
 
 
 def judge(digests: Mapping[int, RankDigest], missing: Mapping[str, Missing]) -> Verdict:
-    """Name the culprits.
-
-    Args:
-        digests: By global rank.
-        missing: Nodes that have sent none, by name.
-    """
+    """Name the culprits, from the digests of ranks, and the nodes that have sent none, by name."""
     job = JobEvidence(digests, missing)
     verdict = next((found for rule in _RULES if (found := rule(job)) is not None), None)
     verdict = verdict or job.verdict((), ev.UNKNOWN, job.looks_alike(), ev.NONE)
