@@ -40,7 +40,7 @@ class Group(Value):
 
 
 class _Facts(Value):
-    """What an incident and its file have in common, by the names of docs/incidents.md.
+    """The facts of an incident, by the names that they have in its file (docs/incidents.md).
 
     Attributes:
         cycle: In which.

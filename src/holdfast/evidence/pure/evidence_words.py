@@ -77,7 +77,7 @@ def _do(verb: str) -> str:
     return {"does": "do", "is": "are", "has": "have"}.get(verb, verb.removesuffix("s"))
 
 
-def _how_itended(digest: RankDigest) -> str:
+def _how_it_ended(digest: RankDigest) -> str:
     if digest.end == ev.ENDED_WELL:
         before = f", {digest.ended_before_s:.1f} s before" if digest.exit_code is not None else ""
         return f"with exit code 0{before}"
@@ -114,7 +114,7 @@ def _waiting(digest: RankDigest, do: _Verb) -> str:
 
 
 _HOW: dict[str, Callable[[RankDigest, _Verb], str]] = {
-    ev.DEAD: lambda digest, do: f"{do('has')} ended {_how_itended(digest)}",
+    ev.DEAD: lambda digest, do: f"{do('has')} ended {_how_it_ended(digest)}",
     ev.EXITING: lambda digest, do: f"{do('is')} exiting{exiting_after(digest)}",
     ev.STOPPED: lambda digest, do: f"{do('is')} {_stopped_by(digest)}",
     ev.KERNEL: _kernel,

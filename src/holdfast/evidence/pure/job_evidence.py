@@ -97,12 +97,12 @@ class JobEvidence:
     def calls_at(self) -> CallsAt:
         """Call of each rank, by collective, as far as ranks wait in it or the next."""
         found: CallsAt = defaultdict(dict)
-        for rank, digest in self.digests.items():
-            for group in digest.waits_in:
-                if not group.peers:
-                    found[group.name, group.members, group.seq][rank] = group.pending
+        for (name, members), digests in self.groups.items():
+            for rank, group in digests.items():
+                if group.pending and not group.peers:
+                    found[name, members, group.seq][rank] = group.pending
                     if group.last:
-                        found[group.name, group.members, group.seq - 1][rank] = group.last
+                        found[name, members, group.seq - 1][rank] = group.last
         return found
 
     @cached_property
@@ -206,7 +206,7 @@ class JobEvidence:
             waiting = [r for r, it in rest.items() if it.is_in_collective and not it.is_transfer]
             called = [rest[rank].call for rank in waiting]
         sends = [r for r, it in rest.items() if it.is_transfer and r not in self.waiting]
-        transfers = self._others_wait(sends, "in a send or receive")  # for whom is not known
+        transfers = self._others_wait(sends, "in a send or receive")  # the other end is not known
         if not waiting:
             at_store = sorted(self.at_store.intersection(rest))
             return transfers or self._others_wait(at_store, f"for {awaited(ev.STORE)}")
@@ -216,12 +216,12 @@ class JobEvidence:
         wait = of_one_or_many("waits", waiting)
         return f"; {count(len(waiting), 'other rank')} {wait} for {it}{place}{transfers}"
 
-    def _others_wait(self, ranks: Sequence[int], for_what: str) -> str:
+    def _others_wait(self, ranks: Sequence[int], purpose: str) -> str:
         if not ranks:
             return ""
         wait = of_one_or_many("waits", ranks)
         where = at(self.digests[ranks[0]])
-        return f"; {count(len(ranks), 'other rank')} {wait} {for_what}{where}"
+        return f"; {count(len(ranks), 'other rank')} {wait} {purpose}{where}"
 
     @cached_property
     def at_store(self) -> set[int]:

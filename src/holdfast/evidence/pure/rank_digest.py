@@ -125,7 +125,7 @@ def digest(
     pause_s: float = 0.0,
     stopped_s: float = 0.0,
 ) -> RankDigest:
-    """Of one rank, from what its monitor has seen and what its page shows.
+    """Of one rank, from the evidence that its monitor took, and its page.
 
     ``snapshot``: None: it is not armed. ``pause_s``: of a rank with steps, since its last sign of
     progress (``steps.py``). ``stopped_s``: for how long it is known to be stopped.
