@@ -62,9 +62,7 @@ class Collector:
             if wait_until is not None:
                 break
             self._pending.pop(0)
-        for source in self._sources:
-            source.finish()
-        self.next_step_at = None
+        self.close()
         return True
 
     def seen(self) -> RankEvidence:
@@ -79,9 +77,10 @@ class Collector:
 
     def close(self) -> None:
         """Wait for nothing more: the facts that have come by now are all."""
-        self.next_step_at = None
-        for source in self._sources:
-            source.close()
+        if not self.is_done:
+            self.next_step_at = None
+            for source in self._sources:
+                source.finish()
 
 
 class RankCollector(Collector):
@@ -121,7 +120,6 @@ class RankCollector(Collector):
             process,
             dump_signal,
             dump_path,
-            until,
             samples=samples,
             helper=helper,
             ask_helper=ask_stacks,
@@ -143,6 +141,6 @@ class RankCollector(Collector):
         """Have the stacks of a rank that was left stopped: all others have been looked at."""
         if self.stacks.is_left_stopped:
             self._until = until
-            self.stacks.wake(now, until)
+            self.stacks.wake(now)
             self._pending = [self.stacks]
             self.next_step_at = now

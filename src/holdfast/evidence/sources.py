@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from holdfast.base.processes import proc
 from holdfast.evidence import proc_sample
 from holdfast.evidence.pure import stacks
@@ -53,10 +55,7 @@ class Source:
         return {}
 
     def finish(self) -> None:
-        """All sources have ended, or the deadline has come."""
-
-    def close(self) -> None:
-        """The collection is broken off; may follow :meth:`finish`."""
+        """All sources have ended, the deadline has come, or the collection is broken off."""
 
 
 class MainThread(Source):
@@ -280,7 +279,6 @@ class DumpedStacks(Source):
         process: proc.Process,
         signum: int,
         path: str | None,
-        until: float,
         *,
         samples: MainThread,
         helper: HelperThread | None = None,
@@ -292,7 +290,6 @@ class DumpedStacks(Source):
         self._process = process
         self._signal = signum
         self._path = path
-        self._until = until
         self._samples = samples
         self._helper = helper
         self._ask_helper = ask_helper
@@ -300,6 +297,7 @@ class DumpedStacks(Source):
         self._will_end = will_end
         self._is_gentle = is_gentle
         self._has_asked = False
+        self._give_up_at = inf
         self._latest: Sight | None = None
         self._dump: StackDump | None = None  # that comes now, of the rank or of a worker
         self._pending: list[int] = []  # workers whose stacks are wanted
@@ -312,16 +310,11 @@ class DumpedStacks(Source):
         if not self._has_asked:
             self._begin(now)
         while (dump := self._dump) is not None:
-            if not dump.step(now) and now < self._until:
-                return min(dump.next_step_at or self._until, self._until)
-            text = dump.text()
+            if not dump.step(now) and now < self._give_up_at:
+                return min(dump.next_step_at or now, self._give_up_at)
             self.finish()
-            if dump.process is self._process:
-                self.take(text)
-                if _waits_for_child(self.place):
-                    self._pending = self._suspects()
-            else:
-                self._note_worker(dump.process.pid, stacks.place_of(stacks.main_thread(text)))
+            if dump.process is self._process and _waits_for_child(self.place):
+                self._pending = self._suspects()
             self._ask_next_worker(now)
         return None
 
@@ -330,7 +323,7 @@ class DumpedStacks(Source):
         state = self._samples.state
         self._latest = self._samples.second
         if state == "D":
-            self._until = min(self._until, now + UNINTERRUPTIBLE_S)
+            self._give_up_at = now + UNINTERRUPTIBLE_S
         if self._is_gentle and not self._is_helped:
             return
         if state not in STOPPED_STATES or self._wakes_stopped:
@@ -345,10 +338,9 @@ class DumpedStacks(Source):
         """The rank is stopped, and has not been woken."""
         return self.dump is None and self._samples.state in STOPPED_STATES
 
-    def wake(self, now: float, until: float) -> None:
+    def wake(self, now: float) -> None:
         """Ask a rank that was left stopped, and that will be ended."""
         self._has_asked = self._will_end = True
-        self._until = until
         self.ask(self._process, now)
 
     def ask(self, process: proc.Process, now: float) -> None:
@@ -439,17 +431,18 @@ class DumpedStacks(Source):
 
     def finish(self) -> None:
         dump, self._dump = self._dump, None
-        if dump is not None:
-            dump.close()
-            if dump.process is not self._process:
-                dump.process.close()
-
-    def close(self) -> None:
+        if dump is None:
+            return
+        is_rank = dump.process is self._process
         try:
-            if self._dump is not None and self._dump.process is self._process:
-                self.take(self._dump.text())
+            if is_rank:
+                self.take(dump.text())
+            else:
+                self._note_worker(dump)
         finally:
-            self.finish()
+            dump.close()
+            if not is_rank:
+                dump.process.close()
 
     # ------------------------------------------------------------ workers of a data loader
 
@@ -493,8 +486,10 @@ class DumpedStacks(Source):
                 pid, self._samples.children.get(pid), f"no stack: {why}"
             )
 
-    def _note_worker(self, pid: int, place: stacks.ThreadPlace) -> None:
+    def _note_worker(self, dump: StackDump) -> None:
+        place = stacks.place_of(stacks.main_thread(dump.text()))
         if place.line and not _waits_for_child(place):
+            pid = dump.process.pid
             self._worker = _described(pid, self._samples.children.get(pid), place.line)
 
 

@@ -351,9 +351,7 @@ class GuardProcess:
         )
         samples = _sample(rank)
         # Not `will_end`: a rank that was only stopped is taken back if it comes in time.
-        rank.stacks = DumpedStacks(
-            rank.process, rank.dump_signal, rank.dump_path, effect.until, samples=samples
-        )
+        rank.stacks = DumpedStacks(rank.process, rank.dump_signal, rank.dump_path, samples=samples)
         now = clock.monotonic()
         rank.collector = Collector([samples, rank.stacks], now, effect.until)
         if rank.collector.step(now):

@@ -29,9 +29,6 @@ class Ends(Source):
     def finish(self) -> None:
         self.done.append("finish")
 
-    def close(self) -> None:
-        self.done.append("close")
-
 
 def test_each_source_begins_when_the_one_before_has_ended() -> None:
     """The collector names the next instant, and is done with the last source."""
@@ -66,13 +63,13 @@ def test_one_record_has_the_facts_of_all_sources() -> None:
     assert (seen.apart_s, seen.is_asked, [*seen.lacks]) == (2.0, True, ["b", "c", "a"])
 
 
-def test_a_collection_that_is_broken_off_closes_its_sources() -> None:
+def test_a_collection_that_is_broken_off_finishes_its_sources() -> None:
     """Its rank has died."""
     source = Ends(100.0)
     collector = Collector([source], 0.0, 9.0)
     collector.step(1.0)
     collector.close()
-    assert (collector.is_done, source.done) == (True, ["close"])
+    assert (collector.is_done, source.done) == (True, ["finish"])
 
 
 def test_a_guard_waits_for_stacks_no_longer_than_its_machine_allows(
@@ -85,7 +82,7 @@ def test_a_guard_waits_for_stacks_no_longer_than_its_machine_allows(
     monkeypatch.setattr(proc.Process, "send_to_thread", lambda *_: True)
     process = proc.Process(os.getpid())
     samples = KeptSamples(process.pid)
-    stacks = DumpedStacks(process, 50, str(tmp_path / "stacks"), 11.0, samples=samples)
+    stacks = DumpedStacks(process, 50, str(tmp_path / "stacks"), samples=samples)
     collector = Collector([samples, stacks], 10.0, 11.0)
     now = 10.0
     while not collector.step(now):

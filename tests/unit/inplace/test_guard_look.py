@@ -83,7 +83,7 @@ def digest_of(samples: KeptSamples, text: str) -> RankDigest:
     page.words[layout.NUMBER] = 8.0
     process: Any = SimpleNamespace(pid=42)
     rank: Any = SimpleNamespace(page=page, process=process)
-    stacks = DumpedStacks(process, 0, None, 1e9, samples=samples)
+    stacks = DumpedStacks(process, 0, None, samples=samples)
     stacks.take(text)
     digest = guard_main._digest(rank, Collector([samples, stacks], 0.0, 1e9))
     assert digest is not None
