@@ -34,8 +34,8 @@ def look_at(pid: int, thread_id: int | None = None) -> Sight | None:
     schedule = (read_whole(f"{thread}/schedstat") or b"0").split()
     switches = sum(int(fields.get(name, b"0")) for name in _SWITCHES)
     reads = _reads(pid) if state == "S" else ""
-    if not reads and _may_be_prompt(pid, wchan):
-        reads = STDIN
+    if not reads and "pipe" in wchan and _opened(pid, 0).startswith("pipe:"):
+        reads = STDIN  # it reads an unknown pipe, which may be that
     return Sight(
         state,
         "" if wchan == "0" else wchan,
@@ -52,9 +52,8 @@ def is_frozen(pid: int) -> bool:
     """Its control group, or one above, is frozen. The kernel shows such a process in state D."""
     for controllers, path in cgroups(pid).items():
         if controllers == "freezer":
-            return (read_whole(f"{_CGROUPS}/freezer{path}/freezer.state") or b"").startswith(
-                b"FROZEN"
-            )
+            state = read_whole(f"{_CGROUPS}/freezer{path}/freezer.state") or b""
+            return state.startswith(b"FROZEN")
         if not controllers and b"frozen 1" in (
             read_whole(f"{_CGROUPS}{path}/cgroup.events") or b""
         ):
@@ -68,24 +67,16 @@ def _reads(pid: int) -> str:
     call = (read_whole(f"{ROOT}/{pid}/syscall") or b"").split()
     if len(call) < _ARGUMENTS or not call[0].isdigit() or int(call[0]) not in numbers:
         return ""
-    return _opened(pid, int(call[1 + numbers[int(call[0])]], 16))
+    number = int(call[1 + numbers[int(call[0])]], 16)
+    return STDIN if number == 0 else _opened(pid, number)
 
 
-def _opened(pid: int, number: int) -> str:
-    if number == 0:
-        return STDIN
+def _opened(pid: int, number: int | str) -> str:
+    """The object behind a descriptor; "": it was closed meanwhile, or that can't be read."""
     try:
         return os.readlink(f"{ROOT}/{pid}/fd/{number}")
     except OSError:
         return ""
-
-
-def _may_be_prompt(pid: int, wchan: str) -> bool:
-    """It reads an unknown pipe: its standard input may be one."""
-    try:
-        return "pipe" in wchan and os.readlink(f"{ROOT}/{pid}/fd/0").startswith("pipe:")
-    except OSError:
-        return False
 
 
 def look_at_thread(pid: int, name: str) -> Sight | None:
@@ -158,16 +149,8 @@ def unread_bytes(pid: int) -> int:
 
 
 def _sockets(pid: int) -> set[bytes]:
-    found: set[bytes] = set()
     try:
-        names = os.listdir(f"{ROOT}/{pid}/fd")
+        opened = [_opened(pid, name) for name in os.listdir(f"{ROOT}/{pid}/fd")]
     except OSError:  # it has ended
-        return found
-    for name in names:
-        try:
-            target = os.readlink(f"{ROOT}/{pid}/fd/{name}")
-        except OSError:  # it was closed meanwhile
-            continue
-        if target.startswith("socket:["):
-            found.add(target[8:-1].encode())
-    return found
+        return set()
+    return {it[len("socket:[") : -1].encode() for it in opened if it.startswith("socket:[")}
