@@ -506,9 +506,8 @@ class TrainingThread(Source):
     def step(self, now: float) -> float | None:
         answer = self._helper.operations
         if answer is None:
-            return (
-                self._answer_until if self._helper.is_alive and now < self._answer_until else None
-            )
+            is_due = self._helper.is_alive and now < self._answer_until
+            return self._answer_until if is_due else None
         if not answer.thread:
             return None
         self._samples = self._samples or ProcSamples(self._pid, now, thread_id=answer.thread)

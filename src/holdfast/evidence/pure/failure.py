@@ -152,7 +152,7 @@ class RankEnd:
     @property
     def names_a_peer(self) -> bool:
         """It failed of an error that says that another rank is gone, or does not answer."""
-        is_from_outside = self._code <= 0 and self._code != -signal.SIGABRT  # a signal, or nothing
+        is_from_outside = self._code <= 0 and self._code != -signal.SIGABRT
         if self.began_restart is not None or is_from_outside or self._was_ended:
             return False
         return is_echo(self.last_words.text)

@@ -64,9 +64,14 @@ class JobEvidence:
         self.silent = {rank: name for name, it in missing.items() for rank in ranks_of(it.ranks)}
 
     @cached_property
+    def everyone(self) -> list[int]:
+        """All ranks that are known of, in order."""
+        return sorted(self.digests.keys() | self.silent.keys())
+
+    @property
     def size(self) -> int:
-        """How many ranks are known of."""
-        return len(self.digests.keys() | self.silent.keys())
+        """How many they are."""
+        return len(self.everyone)
 
     @cached_property
     def seen(self) -> dict[int, RankDigest]:
@@ -178,8 +183,7 @@ class JobEvidence:
 
     def whole_nodes(self, culprits: Collection[int]) -> tuple[str, ...]:
         """Nodes of several ranks, all of which are culprits."""
-        everyone = self.digests.keys() | self.silent.keys()
-        all_of = Counter(map(self.node_of, everyone))
+        all_of = Counter(map(self.node_of, self.everyone))
         named = Counter(map(self.node_of, culprits))
         return tuple(sorted(n for n, some in named.items() if some == all_of[n] > 1))
 
@@ -243,7 +247,7 @@ class JobEvidence:
     def alike(self, culprits: Collection[int], *, with_lines: bool = False) -> tuple[Alike, ...]:
         """All ranks by their state, culprits first."""
         found: dict[tuple[bool, Shown], list[int]] = defaultdict(list)
-        for rank in sorted(self.digests.keys() | self.silent.keys()):
+        for rank in self.everyone:
             found[rank not in culprits, self._shown_by(rank, with_line=with_lines)].append(rank)
         ordered = sorted(found.items(), key=lambda item: (item[0][0], -len(item[1])))
         groups = [
