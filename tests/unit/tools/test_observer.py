@@ -21,9 +21,9 @@ from holdfast.base import clock
 from holdfast.base.processes import proc
 from holdfast.base.pure import codec
 from holdfast.events.observer_messages import FROM_OBSERVER, ObserverConfig, Orders
-from holdfast.events.reader import Follower
 from holdfast.page.page import create_page, map_page
 from holdfast.page.pure import page as layout
+from holdfast.tools.follower import Follower
 from holdfast.tools.observer import hooks
 from holdfast.tools.observer.hooks import Hooks
 from holdfast.tools.observer.metrics import Metrics

@@ -27,10 +27,10 @@ from holdfast.base.pure import codec
 from holdfast.base.pure.common_events import Note
 from holdfast.events.observer_messages import LAST_HOOKS_S, TO_OBSERVER, Notified, Orders, Serving
 from holdfast.events.pure.schema import event_of
-from holdfast.events.reader import Follower
 from holdfast.evidence.pure.evidence import STALL
 from holdfast.net.client import Client
 from holdfast.net.pure.frames import FrameError
+from holdfast.tools.follower import Follower
 from holdfast.tools.outages import Outages
 
 TYPE_CHECKING = False

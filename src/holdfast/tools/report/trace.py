@@ -13,14 +13,16 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from holdfast.base.pure.codec import encode_fields
 from holdfast.events.pure import schema
 from holdfast.events.pure.schema import Event
-from holdfast.events.reader import looks_in
+from holdfast.events.reader import events_in
 from holdfast.events.run.accounts import LABELS
 from holdfast.events.run.rank_spans import Span, is_in_order
 from holdfast.events.run.run_files import Run
@@ -240,7 +242,7 @@ class _NodeTracks:
                 case schema.RankExited(local_rank=local_rank):
                     ended[local_rank, cycle] = t
         open_cycles: dict[int, dict[int, RankSections]] = {}
-        for event in looks_in(self._node.node.folder):
+        for event in _looks_in(self._node.node.folder):
             cycle, t, look = event.cycle, event.t, event.body
             if not isinstance(look, schema.PagesRead) or t > last.get(cycle, -inf):
                 continue  # written after the other events were read
@@ -410,3 +412,10 @@ def _plain(value: Any) -> Any:
         text = str(value)
         return text if len(text) <= _ARGS_CHARS_MAX else f"{text[:_ARGS_CHARS_MAX]} ..."
     return value
+
+
+def _looks_in(folder: Path) -> Iterator[schema.Event]:
+    """All looks at ranks' pages in a run folder, as they are read."""
+    for path in sorted(folder.glob(schema.PATTERN)):
+        with suppress(OSError):
+            yield from events_in(path, schema.PagesRead)
