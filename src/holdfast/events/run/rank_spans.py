@@ -15,6 +15,7 @@ measured totals.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from holdfast.base.pure.value import Value
@@ -155,18 +156,6 @@ class _CycleSpans:
         return self.detected_at <= self.verdict_at + _VERDICT_S
 
 
-class _Position:
-    """How far a rank is in its work, in seconds of steps since the job began.
-
-    Attributes:
-        kept: At the last checkpoint.
-        furthest: Ever.
-    """
-
-    def __init__(self) -> None:
-        self.kept = self.furthest = 0.0
-
-
 class RankSpans:
     """Takes the events of one launcher in order of time, and gives spans cycle by cycle.
 
@@ -184,7 +173,9 @@ class RankSpans:
         self._keeps_progress = keeps_progress
         self.last_progress: dict[tuple[int, int], RankProgress] = {}
         self._cycles: list[_CycleSpans] = []
-        self._positions: dict[int, _Position] = {}
+        # Seconds of steps of each rank since the job began: at the last checkpoint, and at most.
+        self._kept_s: dict[int, float] = defaultdict(float)
+        self._furthest_s: dict[int, float] = defaultdict(float)
         self._joined_at: float | None = None
         self._given_until: float | None = None
         self._last = -1  # cycle that was given
@@ -418,13 +409,12 @@ class RankSpans:
         steps, shares = divided(end - start, added(aside, being))
         again = 0.0
         if self.saves:
-            position = self._positions.setdefault(local_rank, _Position())
-            again = min(steps, position.furthest - position.kept)
-            reached = position.kept + steps
-            position.furthest = max(position.furthest, reached)
+            kept_s, furthest_s = self._kept_s[local_rank], self._furthest_s[local_rank]
+            again = min(steps, furthest_s - kept_s)
+            self._furthest_s[local_rank] = max(furthest_s, kept_s + steps)
             if saved_at is not None and saved_at > start:
                 since = max(0.0, min(end, saved_at) - start - sum(aside.values()))
-                position.kept += min(steps, since)
+                self._kept_s[local_rank] += min(steps, since)
         return {"steps": steps - again, "steps_again": again, **shares}
 
 
