@@ -15,6 +15,7 @@ from tests.processes import environ, send
 from tests.real.ranks import SIGKILLED, RankStarter
 from tests.waiting import until
 
+COMPAT = str(Path(__file__).parents[2] / "compat" / "src")
 TRAIN = """
 @wrapper(**QUICK)
 def train(call: CallWrapper):
@@ -449,8 +450,9 @@ def test_a_callwrapper_is_called_without_the_decorator_and_shows_what_it_has(
 ) -> None:
     """And its stores: one per iteration, one for the call; rank 0, lost, takes nothing along."""
     source = """
-    from holdfast.inprocess.attribution import Interruption, InterruptionRecord
-    from holdfast.inprocess.store import StoreMixin
+    sys.path.insert(0, "{compat}")
+    from nvidia_resiliency_ext.inprocess.attribution import Interruption, InterruptionRecord
+    from nvidia_resiliency_ext.inprocess.store import StoreMixin
 
     def train(step, call: CallWrapper, *, scale):
         assert (call.wrapper, call.state.iteration) == (made, call.iteration)
@@ -494,7 +496,7 @@ def test_a_callwrapper_is_called_without_the_decorator_and_shows_what_it_has(
         note(returned=call(lambda: now()[1]))
     assert (call.store, call.base_store) == (None, None)
     """
-    job = ranks(3, source)
+    job = ranks(3, source.replace("{compat}", COMPAT))
     assert job.wait() == [SIGKILLED, 0, 0]
     for rank in (1, 2):
         assert job.notes(rank, "returned") == [6, 2]

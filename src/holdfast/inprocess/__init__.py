@@ -10,7 +10,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.inprocess import (
         abort as abort,
-        attribution as attribution,
         completion as completion,
         compose as compose,
         exception as exception,
@@ -43,7 +42,6 @@ _HOME = {
 _SUBMODULES = frozenset(
     {
         "abort",
-        "attribution",
         "completion",
         "compose",
         "exception",

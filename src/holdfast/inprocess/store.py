@@ -7,11 +7,8 @@ A store of one's own is a torch store with :class:`StoreMixin` among its bases::
     Wrapper(store_factory=RedisStore, store_kwargs={...})
 
 It has to work until all ranks have met; from then on ranks meet in a store beside the coordinator,
-so that the loss of this one's host does no harm.
-
-:class:`StoreMixin`'s methods are for plug-ins and programs. The wrapper uses ``add``, ``set``,
-``get`` and ``wait`` to meet, and an assignment :meth:`StoreMixin.exchange` where the store has no
-``gather``. Faults, deaths, heartbeats and the end of an iteration are written in no store.
+so that the loss of this one's host does no harm. Faults, deaths, heartbeats and the end of an
+iteration are written in no store.
 """
 
 from __future__ import annotations
@@ -19,15 +16,14 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from torch.distributed import DistNetworkError
 
-from holdfast.base import clock, torch_private
+from holdfast.base import torch_private
 from holdfast.base.pure.wording import count
 from holdfast.inprocess._timing import in_seconds, run_within
-from holdfast.inprocess.attribution import InterruptionRecord
 from holdfast.inprocess.exception import BarrierError, BarrierOverflow, BarrierTimeout
 from holdfast.inprocess.exception import TimeoutError as RestartTimeoutError
 from holdfast.net.address import way_to_store
@@ -44,7 +40,6 @@ __all__ = [
 ]
 
 _WAIT = dt.timedelta(seconds=300)
-_NOW = dt.timedelta(0)
 _HERE, _ANY_PORT = "127.0.0.1", "0"
 _MARGIN_S = 5.0
 """An operation of torch may end so much later than its timeout."""
@@ -77,31 +72,6 @@ class StoreMixin:
             BarrierOverflow: More than ``n_ranks`` arrived.
             BarrierTimeout: Fewer did, within ``timeout``.
         """
-        self._arrive(name, n_arrivals, n_ranks)
-        self._await_complete(name, n_ranks, timeout)
-
-    def meet_again(
-        self, name: str, ranks: int | Iterable[int], n_ranks: int, timeout: dt.timedelta = _WAIT
-    ) -> None:
-        """As :meth:`meet`, for ranks that may arrive repeatedly: each counts once.
-
-        Args:
-            name: Of the barrier, used once.
-            ranks: The ranks that arrive with this call, one or several: this one, and others.
-            n_ranks: How many different ones have to arrive.
-            timeout: How long to wait for the others; zero: arrive, and do not wait.
-
-        Raises:
-            BarrierOverflow: More than ``n_ranks`` different ones arrived.
-            BarrierTimeout: Fewer did, within ``timeout``.
-        """
-        store: Any = self
-        for rank in _several(ranks):
-            if store.add(f"{name}/rank/{rank}", 1) == 1:
-                self._arrive(name, 1, n_ranks)
-        self._await_complete(name, n_ranks, timeout)
-
-    def _arrive(self, name: str, n_arrivals: int, n_ranks: int) -> None:
         store: Any = self
         arrived = store.add(f"{name}/arrived", n_arrivals)
         if arrived > n_ranks:
@@ -110,11 +80,8 @@ class StoreMixin:
             )
         if arrived == n_ranks:
             store.set(f"{name}/complete", "1")
-
-    def _await_complete(self, name: str, n_ranks: int, timeout: dt.timedelta) -> None:
-        if timeout <= _NOW:
+        if timeout <= dt.timedelta(0):
             return
-        store: Any = self
         wait_s = in_seconds(timeout)
         try:
             store.wait([f"{name}/complete"], dt.timedelta(seconds=wait_s))
@@ -159,142 +126,6 @@ class StoreMixin:
                 f"exchange {name!r}: not all of {n_ranks} ranks came within {wait_s:g} s"
             ) from error
         return [json.loads(store.get(key)) for key in keys]
-
-    # ------------------------------------------------------------ the barriers of a call, by name
-
-    def initial_barrier(
-        self, ranks: int | Iterable[int], n_ranks: int, timeout: dt.timedelta = _WAIT
-    ) -> None:
-        """:meth:`meet_again` by this name, once per store: at the beginning of a call."""
-        self.meet_again("holdfast/barrier/initial", ranks, n_ranks, timeout)
-
-    def completion_barrier(
-        self, ranks: int | Iterable[int], n_ranks: int, timeout: dt.timedelta = _WAIT
-    ) -> None:
-        """:meth:`meet_again` by this name, once per store: the function has returned."""
-        self.meet_again("holdfast/barrier/completion", ranks, n_ranks, timeout)
-
-    def iteration_barrier(
-        self, ranks: int | Iterable[int], n_ranks: int, timeout: dt.timedelta = _WAIT
-    ) -> None:
-        """:meth:`meet_again` by this name, once per store: between iterations."""
-        self.meet_again("holdfast/barrier/iteration", ranks, n_ranks, timeout)
-
-    def termination_barrier(
-        self, ranks: int | Iterable[int], n_ranks: int, timeout: dt.timedelta = _WAIT
-    ) -> None:
-        """:meth:`meet_again` by this name, once per store: at the end of a call."""
-        self.meet_again("holdfast/barrier/termination", ranks, n_ranks, timeout)
-
-    # ------------------------------------------------------------ heartbeats and records
-
-    def send_heartbeat(self, rank: int) -> None:
-        """``rank`` is alive now, by this host's wall clock."""
-        store: Any = self
-        store.set(f"holdfast/heartbeat/{rank}", repr(clock.wall()))
-
-    def get_heartbeat(self, rank: int) -> float | None:
-        """When ``rank`` sent its last heartbeat, seconds since 1970; ``None``: never."""
-        store: Any = self
-        key = f"holdfast/heartbeat/{rank}"
-        return float(store.get(key)) if store.check([key]) else None
-
-    def get_all_heartbeats(self, world_size: int) -> list[float | None]:
-        """:meth:`get_heartbeat` of the ranks 0 to ``world_size - 1``."""
-        return [self.get_heartbeat(rank) for rank in range(world_size)]
-
-    def record_interrupted(
-        self, records: InterruptionRecord | Iterable[InterruptionRecord]
-    ) -> None:
-        """Add to the records of this iteration. It interrupts no rank; raise for it.
-
-        Records made after :meth:`lock_interruption_records` do not count.
-
-        Args:
-            records: Several, or one.
-        """
-        several = [records] if isinstance(records, InterruptionRecord) else records
-        self._append("interrupted", map(str, several))
-
-    def lock_interruption_records(self) -> None:
-        """Close the list, on all ranks."""
-        store: Any = self
-        if store.add("holdfast/interrupted/locks", 1) == 1:
-            store.set("holdfast/interrupted/locked", str(self._length("interrupted")))
-        store.wait(["holdfast/interrupted/locked"], _WAIT)
-
-    def get_interruption_records(self) -> list[InterruptionRecord]:
-        """The list, in the order in which records were made."""
-        store: Any = self
-        locked = "holdfast/interrupted/locked"
-        length = int(store.get(locked)) if store.check([locked]) else self._length("interrupted")
-        return [InterruptionRecord.from_str(text) for text in self._listed("interrupted", length)]
-
-    def is_interrupted(self) -> bool:
-        """Whether there is a record."""
-        return self._length("interrupted") > 0
-
-    def wait_for_interruption(self, timeout: dt.timedelta = _WAIT) -> None:
-        """Wait for the first record.
-
-        Raises:
-            RuntimeError: There was none within ``timeout``; torch's, ``DistStoreError``.
-        """
-        store: Any = self
-        store.wait(["holdfast/interrupted/1"], timeout)
-
-    def record_terminated_ranks(self, ranks: int | Iterable[int]) -> None:
-        """These ranks have left or are lost; several, or one."""
-        self._append("terminated", map(str, _several(ranks)))
-
-    def get_terminated_ranks(self) -> set[int]:
-        """All that were recorded."""
-        return {int(text) for text in self._listed("terminated", self._length("terminated"))}
-
-    def record_completed(self) -> None:
-        """A rank has completed this iteration."""
-        store: Any = self
-        store.set("holdfast/completed", "1")
-
-    def is_any_rank_completed(self) -> bool:
-        """Whether one has."""
-        store: Any = self
-        return bool(store.check(["holdfast/completed"]))
-
-    def set_initial_rank(self, rank: int, initial_rank: int) -> None:
-        """``rank`` was ``initial_rank`` at the start of the job."""
-        store: Any = self
-        store.set(f"holdfast/initial_rank/{rank}", str(initial_rank))
-
-    def get_initial_rank(self, rank: int) -> int:
-        """The number of ``rank`` at the start of the job; waits until it is set."""
-        store: Any = self
-        return int(store.get(f"holdfast/initial_rank/{rank}"))
-
-    def get_initial_ranks(self, ranks: Sequence[int]) -> list[int]:
-        """The number of each of ``ranks`` at the start of the job."""
-        return [self.get_initial_rank(rank) for rank in ranks]
-
-    # ------------------------------------------------------------ lists that only grow
-
-    def _append(self, name: str, texts: Iterable[str]) -> None:
-        store: Any = self
-        for text in texts:
-            number = store.add(f"holdfast/{name}/length", 1)
-            store.set(f"holdfast/{name}/{number}", text)
-
-    def _length(self, name: str) -> int:
-        store: Any = self
-        return int(store.add(f"holdfast/{name}/length", 0))
-
-    def _listed(self, name: str, length: int) -> list[str]:
-        """Waits for a text whose number is taken already."""
-        store: Any = self
-        return [store.get(f"holdfast/{name}/{number}").decode() for number in range(1, length + 1)]
-
-
-def _several(ranks: int | Iterable[int]) -> Iterable[int]:
-    return [ranks] if isinstance(ranks, int) else ranks
 
 
 class TCPStore(StoreMixin, torch_private.TCPStore):

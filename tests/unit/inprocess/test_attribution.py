@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.inplace.pure.job_calls import FaultKind
-from holdfast.inprocess.attribution import Interruption, InterruptionRecord
+from nvidia_resiliency_ext.inprocess.attribution import Interruption, InterruptionRecord
 
 
 @pytest.mark.parametrize("kind", list(FaultKind))

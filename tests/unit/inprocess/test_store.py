@@ -14,7 +14,6 @@ import torch.distributed as dist
 
 from holdfast.inplace.bootstrap import only_rank_without_environment
 from holdfast.inprocess import Compose
-from holdfast.inprocess.attribution import Interruption, InterruptionRecord
 from holdfast.inprocess.rank_assignment import (
     FilterCountGroupedByKey,
     RankAssignmentCtx,
@@ -22,7 +21,8 @@ from holdfast.inprocess.rank_assignment import (
     ShiftRanks,
 )
 from holdfast.inprocess.state import State
-from holdfast.inprocess.store import (
+from nvidia_resiliency_ext.inprocess.attribution import Interruption, InterruptionRecord
+from nvidia_resiliency_ext.inprocess.store import (
     BarrierOverflow,
     BarrierTimeout,
     FileStore,

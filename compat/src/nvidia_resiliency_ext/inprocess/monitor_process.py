@@ -22,8 +22,8 @@ from typing import Any, NoReturn
 from holdfast.base import wait_for
 from holdfast.base.clock import monotonic
 from holdfast.base.processes.proc import process_state
-from holdfast.inprocess.attribution import Interruption, InterruptionRecord
 from nvidia_resiliency_ext._former import ignore
+from nvidia_resiliency_ext.inprocess.attribution import Interruption, InterruptionRecord
 from nvidia_resiliency_ext.inprocess.sibling_monitor import SiblingMonitor
 
 __all__ = ["MonitorProcess", "is_process_active", "terminate_process"]
@@ -76,7 +76,7 @@ class MonitorProcess:
         rank: Of this process.
         world_size: Of the job.
         store_factory: Makes the monitor's own store, with
-            :class:`~holdfast.inprocess.store.StoreMixin`; called in the monitor.
+            :class:`~nvidia_resiliency_ext.inprocess.store.StoreMixin`; called in the monitor.
         store_kwargs: Its arguments.
         soft_timeout: No progress for so long is recorded.
         hard_timeout: No progress for so long ends the rank.

@@ -102,7 +102,7 @@ class MonitorThread(threading.Thread):
 
     Args:
         state: Given to ``abort``.
-        store: Of this iteration, with :class:`~holdfast.inprocess.store.StoreMixin`.
+        store: Of this iteration, with :class:`~nvidia_resiliency_ext.inprocess.store.StoreMixin`.
         abort: Called with ``state``; ``None``: nothing is aborted.
         atomic_lock: Held by the program where it must not be interrupted; ``None``: nowhere.
         interval: How long one wait for the store takes, and the pause between two exceptions.

@@ -8,8 +8,8 @@ from typing import Any
 
 from holdfast.base.clock import monotonic, wall
 from holdfast.base.rank_log import rank_logger
-from holdfast.inprocess.attribution import Interruption, InterruptionRecord
 from nvidia_resiliency_ext._former import ignore
+from nvidia_resiliency_ext.inprocess.attribution import Interruption, InterruptionRecord
 
 __all__ = ["SiblingMonitor"]
 
@@ -24,7 +24,7 @@ class SiblingMonitor(threading.Thread):
     terminated, and arrives at the iteration barrier, so that no rank waits for it.
 
     Args:
-        store: With :class:`~holdfast.inprocess.store.StoreMixin`; heartbeats are in there.
+        store: With :class:`~nvidia_resiliency_ext.inprocess.store.StoreMixin`; has the heartbeats.
         rank: Of this process.
         world_size: The rank that is watched is ``(rank + 1) % world_size``.
         heartbeat_timeout: A heartbeat older than this is stale. Ranks that never sent one have as

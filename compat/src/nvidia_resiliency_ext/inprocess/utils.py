@@ -42,7 +42,7 @@ def spare_fn(
     """The work of a reserve rank: it waits until any rank has completed the iteration.
 
     Args:
-        store: Of the iteration, with :class:`~holdfast.inprocess.store.StoreMixin`.
+        store: Of the iteration, with :class:`~nvidia_resiliency_ext.inprocess.store.StoreMixin`.
         progress_watchdog: Its ``ping`` is called each ``interval``; ``None``: nothing is.
         interval: Between two looks.
     """
