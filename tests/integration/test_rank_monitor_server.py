@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.processes.proc import process_state
-from holdfast.fault_tolerance import FaultToleranceConfig, RankMonitorServer, rank_monitor_server
-from holdfast.fault_tolerance.rank_monitor_server import RankMonitorProcess
+from holdfast.fault_tolerance import FaultToleranceConfig
 from holdfast.node.processes.controlled_process import ControlledProcess
 from holdfast.watch.pure.monitor_messages import ConfigureMonitor
+from nvidia_resiliency_ext.fault_tolerance import RankMonitorServer, rank_monitor_server
+from nvidia_resiliency_ext.fault_tolerance.rank_monitor_server import RankMonitorProcess
 from tests.waiting import BOUND_S, until
 
+COMPAT = {"PYTHONPATH": str(Path(__file__).parents[2] / "compat" / "src")}
 RANK = """
 import sys, time
 from holdfast.fault_tolerance import RankMonitorClient
@@ -153,14 +155,14 @@ def test_nothing_is_left_of_one_whose_maker_was_killed(socket_path: str, tmp_pat
     folder.mkdir()
     source = f"""
 import time
-from holdfast.fault_tolerance import FaultToleranceConfig, RankMonitorServer
+from nvidia_resiliency_ext.fault_tolerance import FaultToleranceConfig, RankMonitorServer
 kept = RankMonitorServer.run_in_subprocess(FaultToleranceConfig(), {socket_path!r})
 print("up", flush=True)
 time.sleep(1000)
 """
     with subprocess.Popen(
         [sys.executable, "-c", source],
-        env={**os.environ, "TMPDIR": str(folder)},
+        env={**os.environ, **COMPAT, "TMPDIR": str(folder)},
         stdout=subprocess.PIPE,
     ) as maker:
         try:
@@ -280,7 +282,8 @@ def test_it_leaves_with_its_maker(tmp_path: Path) -> None:
     """Killed or finished, without terminate."""
     code = (
         "import os, sys\n"
-        "from holdfast.fault_tolerance import FaultToleranceConfig, RankMonitorServer\n"
+        "from nvidia_resiliency_ext.fault_tolerance import (\n"
+        "    FaultToleranceConfig, RankMonitorServer)\n"
         "p = RankMonitorServer.run_in_subprocess(FaultToleranceConfig(), sys.argv[1])\n"
         "print(p.pid, flush=True)\n"
         "if sys.argv[2] == 'killed': os.kill(os.getpid(), 9)\n"
@@ -289,6 +292,7 @@ def test_it_leaves_with_its_maker(tmp_path: Path) -> None:
         path = tmp_path / end
         maker = subprocess.run(
             [sys.executable, "-c", code, str(path), end],
+            env=os.environ | COMPAT,
             capture_output=True,
             text=True,
             timeout=BOUND_S,
@@ -304,7 +308,7 @@ def test_a_process_that_started_its_own_monitor_may_go_on_without_it(tmp_path: P
     """A notebook: nobody said that it would end."""
     code = (
         "import os, sys, time\n"
-        "from holdfast.fault_tolerance import (\n"
+        "from nvidia_resiliency_ext.fault_tolerance import (\n"
         "    FaultToleranceConfig, RankMonitorClient, RankMonitorServer)\n"
         "cfg = FaultToleranceConfig(exit_timeout=0.2)\n"
         "p = RankMonitorServer.run_in_subprocess(cfg, sys.argv[1])\n"
@@ -316,7 +320,7 @@ def test_a_process_that_started_its_own_monitor_may_go_on_without_it(tmp_path: P
     path = str(tmp_path / "socket")
     maker = subprocess.run(
         [sys.executable, "-c", code, path],
-        env=os.environ | {"FT_RANK_MONITOR_IPC_SOCKET": path, "RANK": "0"},
+        env=os.environ | COMPAT | {"FT_RANK_MONITOR_IPC_SOCKET": path, "RANK": "0"},
         capture_output=True,
         text=True,
         timeout=BOUND_S,

@@ -6,11 +6,13 @@ from nvidia_resiliency_ext import inprocess
 from nvidia_resiliency_ext.fault_tolerance import (
     FaultToleranceConfig,
     RankMonitorClient,
+    RankMonitorServer,
     WorkloadAction,
     WorkloadControlRequest,
 )
 
 EXCLUDE = WorkloadControlRequest(WorkloadAction.ExcludeThisNode, "broken")
+MONITOR = RankMonitorServer.run_in_subprocess
 CONFIG = FaultToleranceConfig(rank_heartbeat_timeout=300.0)
 
 

@@ -7,7 +7,6 @@ name that is ``Any`` or ``object`` for them is a defect.
 
 import datetime as dt
 import functools
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +21,6 @@ from holdfast.fault_tolerance import (
     InvalidStateTransitionException,
     RankMonitorClient,
     RankMonitorClientError,
-    RankMonitorServer,
     RankMonitorState,
     RankMonitorStateMachine,
     WorkloadAction,
@@ -203,4 +201,3 @@ def spare(state: State) -> bool:
 
 if __name__ == "__main__":
     assert_type(train(3), int)
-    sys.exit(bool(RankMonitorServer))

@@ -13,14 +13,12 @@ if TYPE_CHECKING:
     from holdfast.fault_tolerance.data import WorkloadAction, WorkloadControlRequest
     from holdfast.fault_tolerance._own_client import client
     from holdfast.fault_tolerance.rank_monitor_client import RankMonitorClient
-    from holdfast.fault_tolerance.rank_monitor_server import RankMonitorServer
 
 __all__ = [
     "FaultToleranceConfig",
     "InvalidStateTransitionException",
     "RankMonitorClient",
     "RankMonitorClientError",
-    "RankMonitorServer",
     "RankMonitorState",
     "RankMonitorStateMachine",
     "WorkloadAction",
@@ -33,7 +31,6 @@ _HOME = {
     "InvalidStateTransitionException": "holdfast.errors",
     "RankMonitorClient": "holdfast.fault_tolerance.rank_monitor_client",
     "RankMonitorClientError": "holdfast.errors",
-    "RankMonitorServer": "holdfast.fault_tolerance.rank_monitor_server",
     "RankMonitorState": "holdfast.watch.pure.layered_restart",
     "RankMonitorStateMachine": "holdfast.watch.pure.layered_restart",
     "WorkloadAction": "holdfast.fault_tolerance.data",
