@@ -72,9 +72,10 @@ def _setting(
     return field(default=default, metadata=metadata)
 
 
-def _unused(kind: values.ValueKind, help_: str) -> Any:
-    """Of a service that does not exist here."""
-    return _setting(None, kind, help_, "most jobs have no such service", idle=values.NOT_YET)
+def _unused(kind: values.ValueKind) -> Any:
+    """Of a service that does not exist here: its name and the form of its value are accepted."""
+    help_, why = "Of nvidia-resiliency-ext's services", "most jobs have no such service"
+    return _setting(None, kind, help_, why, idle=values.NOT_YET)
 
 
 _LIMIT = values.Numeric("seconds", above=0, null="no timeout")
@@ -352,38 +353,23 @@ class FaultToleranceConfig:
         "Iterations in each cycle during which the time outside sections is not limited",
         "the first steps compile kernels and fill caches",
     )
-    attrsvc_host: str | None = _unused(
-        values.Text("HOST"), "Host of a service that explains failures from logs"
-    )
+    attrsvc_host: str | None = _unused(values.Text("HOST"))
     attrsvc_port: int | None = _unused(
-        values.Numeric("port", counted=False, least=1, most=65535, whole=True, null="none"),
-        "Port of that service",
+        values.Numeric("port", counted=False, least=1, most=65535, whole=True, null="none")
     )
-    attribution_endpoint: str | None = _unused(
-        values.Text("ADDRESS"), "Address of a service that explains failures"
-    )
-    attribution_analysis_backend: str | None = _unused(
-        values.Text("NAME"), "How that service works"
-    )
-    attribution_export_url: str | None = _unused(values.Text("URL"), "Where its findings are sent")
-    attribution_llm_api_key_file: str | None = _unused(
-        values.Text("PATH"), "File with the key to its language model"
-    )
-    attribution_llm_base_url: str | None = _unused(
-        values.Text("URL"), "Address of its language model"
-    )
-    attribution_llm_model: str | None = _unused(values.Text("NAME"), "Name of its language model")
-    attribution_log_level: str | None = _unused(values.Text("LEVEL"), "Level of its log")
+    attribution_endpoint: str | None = _unused(values.Text("ADDRESS"))
+    attribution_analysis_backend: str | None = _unused(values.Text("NAME"))
+    attribution_export_url: str | None = _unused(values.Text("URL"))
+    attribution_llm_api_key_file: str | None = _unused(values.Text("PATH"))
+    attribution_llm_base_url: str | None = _unused(values.Text("URL"))
+    attribution_llm_model: str | None = _unused(values.Text("NAME"))
+    attribution_log_level: str | None = _unused(values.Text("LEVEL"))
     attribution_startup_timeout: float | None = _unused(
-        values.Numeric("seconds", least=0, null="none"), "How long it may take to start"
+        values.Numeric("seconds", least=0, null="none")
     )
-    attribution_stop_action: str | None = _unused(
-        values.Text("NAME"), "What the launcher does when it advises to stop"
-    )
-    cycle_info_dir: str | None = _unused(
-        values.Text("FOLDER"), "Folder for one JSON file per cycle about its nodes and ranks"
-    )
-    cycle_info_job_id: str | None = _unused(values.Text("NAME"), "Name of the job in those files")
+    attribution_stop_action: str | None = _unused(values.Text("NAME"))
+    cycle_info_dir: str | None = _unused(values.Text("FOLDER"))
+    cycle_info_job_id: str | None = _unused(values.Text("NAME"))
 
     @property
     def exception_grace_in_force(self) -> float | None:
@@ -483,10 +469,8 @@ class FaultToleranceConfig:
                 take. For a missing file it is a ``FileNotFoundError`` too, for a file that is not
                 YAML a ``yaml.YAMLError``.
         """
-        loaded = _load(cfg_path)
-        if loaded.unknown and not ignore_not_recognized:
-            raise ConfigError(_refuse_unknown(cfg_path, loaded.unknown))
-        _warn([*loaded.warnings(), *doubts(loaded.config)])
+        loaded = _load(cfg_path, is_lenient=ignore_not_recognized)
+        _warn([*loaded.warnings, *doubts(loaded.config)])
         return loaded.config
 
     @staticmethod
@@ -581,12 +565,8 @@ def resolve(args: object, *, is_lenient: bool = False) -> Resolved:
     if path := getattr(args, "ft_cfg_path", None):
         is_missing_allowed = getattr(args, "ft_ignore_missing_cfg", False)
         try:
-            loaded = _load(path)
-            if loaded.unknown and not is_lenient:
-                raise ConfigError(_refuse_unknown(path, loaded.unknown, args))
-            config = loaded.config
-            warnings = loaded.warnings()
-            origins.update(dict.fromkeys(loaded.given, f"file {path}"))
+            config, in_file, warnings = _load(path, args, is_lenient=is_lenient)
+            origins.update(in_file)
         except SectionNotFoundError as error:
             if not (is_lenient or is_missing_allowed):
                 raise ConfigError(f"{error}{_meant_section(error.keys)}") from None
@@ -678,54 +658,26 @@ def _former(given: Mapping[Any, Any]) -> list[str]:
     ]
 
 
-class _Loaded(NamedTuple):
-    """A file, read.
-
-    Attributes:
-        path: The file.
-        config: Its values, over the defaults.
-        given: The fields that it sets.
-        unknown: Its keys that are no field.
-        former: A warning for each old name.
-    """
-
-    path: str
-    config: FaultToleranceConfig
-    given: list[str]
-    unknown: list[str]
-    former: list[str]
-
-    def warnings(self) -> list[str]:
-        """Unknown keys, where they are passed over, and old names."""
-        if not self.unknown:
-            return self.former
-        text = f"{self.path}: {SECTION}: {describe_unknown(self.unknown)}; passed over"
-        return [text, *self.former]
-
-
-def _load(path: str) -> _Loaded:
+def _load(path: str, args: object = None, *, is_lenient: bool) -> Resolved:
+    """A file's values over the defaults; origins are those of the fields that it sets."""
     section = read_section(path)
     known, unknown = _sort_out(section)
     for name, value in known.items():
         known[name] = check(f"{path}: {SECTION}.{name}", value, SETTINGS[name].kind)
-    former = [f"{path}: {SECTION}.{text}" for text in _former(section)]
-    return _Loaded(path, FaultToleranceConfig(**known), list(known), unknown, former)
-
-
-def _refuse_unknown(path: str, unknown: list[str], args: object = None) -> str:
-    """One line about unknown keys, with what sets them where that is an option alone."""
-    options = [
-        f"{name!r} is set by --ft-{name.replace('_', '-')} alone"
-        for name in unknown
-        if hasattr(args, f"ft_{name}")
-    ]
-    return "; ".join(
-        [
-            f"{path}: {SECTION}: {describe_unknown(unknown)}",
-            *options,
-            f"correct or remove {'it' if len(unknown) == 1 else 'them'}",
+    config = FaultToleranceConfig(**known)
+    if unknown and not is_lenient:
+        only_options = [
+            f"{name!r} is set by --ft-{name.replace('_', '-')} alone"
+            for name in unknown
+            if hasattr(args, f"ft_{name}")
         ]
-    )
+        remedy = f"correct or remove {'it' if len(unknown) == 1 else 'them'}"
+        problem = f"{path}: {SECTION}: {describe_unknown(unknown)}"
+        raise ConfigError("; ".join([problem, *only_options, remedy]))
+    warnings = [f"{path}: {SECTION}.{text}" for text in _former(section)]
+    if unknown:
+        warnings.insert(0, f"{path}: {SECTION}: {describe_unknown(unknown)}; passed over")
+    return Resolved(config, dict.fromkeys(known, f"file {path}"), warnings)
 
 
 def _meant_section(keys: tuple[str, ...]) -> str:
