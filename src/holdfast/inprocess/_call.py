@@ -21,7 +21,10 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
+
+from torch.distributed import DistStoreError
 
 from holdfast.base.clock import monotonic
 from holdfast.base.own_descriptor import out_of_the_way
@@ -32,15 +35,20 @@ from holdfast.base.pure.never import assert_never
 from holdfast.base.pure.rank_sets import text_of
 from holdfast.base.pure.wording import count
 from holdfast.base.rank_log import rank_logger
+from holdfast.evidence import current_collectives  # noqa: F401 - for own_look.py
 from holdfast.evidence.dump_signal import register_stack_dump
+from holdfast.evidence.pure.echoes import is_echo
 from holdfast.inplace.bootstrap import Meeting, meet, only_rank_without_environment, reached_at
 from holdfast.inplace.cuda import context_problem
 from holdfast.inplace.interrupt import InterruptError, MainThreadInterrupt
 from holdfast.inplace.pure import messages as msg
 from holdfast.inplace.pure import rank as machine
 from holdfast.inplace.pure.job_calls import Cause, FaultKind
+from holdfast.inplace.pure.keyvalue import CALL_ROOM
 from holdfast.inplace.pure.timing import FREED_S, JOIN_BARRIERS, LEAVE_S, wait_s
 from holdfast.inplace.session import Session
+from holdfast.inplace.torch_edge import abort_distributed, hosted_stores, process_groups
+from holdfast.inplace.torch_edge.epoch_store import EpochStore
 from holdfast.inprocess._arguments import WrapperArguments
 from holdfast.inprocess._plugin_call import Plugins
 from holdfast.inprocess._timing import in_seconds
@@ -54,7 +62,7 @@ from holdfast.inprocess.exception import (
 )
 from holdfast.inprocess.rank_assignment import RankDiscarded
 from holdfast.inprocess.state import Mode, State
-from holdfast.inprocess.store import TCPStore
+from holdfast.inprocess.store import StoreMixin, TCPStore
 from holdfast.net.address import interface_of
 from holdfast.page.page import Page, anonymous_page
 from holdfast.page.pure import page as layout
@@ -115,14 +123,6 @@ class RestartableCall:
         self._exits.close()
 
     def _set_up(self) -> None:
-        from holdfast.evidence import current_collectives  # noqa: F401, PLC0415 - for own_look.py
-        from holdfast.inplace.torch_edge import (  # noqa: PLC0415
-            abort_distributed,
-            hosted_stores,
-            process_groups,
-        )
-        from holdfast.inprocess._iteration_store import CallStore  # noqa: PLC0415
-
         arguments, exits = self._arguments, self._exits
         if threading.current_thread() is not threading.main_thread():
             raise InternalError(
@@ -236,8 +236,6 @@ class RestartableCall:
                     assert_never(directive)
 
     def _enter_iteration(self, commit: msg.Commit, function: Callable[[], Any]) -> None:
-        from holdfast.inplace.torch_edge import abort_distributed  # noqa: PLC0415
-
         abort_distributed.release()
         if self._bootstrap is not None:
             self._use_interface_of_others()
@@ -292,8 +290,6 @@ class RestartableCall:
 
     def _call(self, function: Callable[[], Any]) -> None:
         """The user's code, which may be interrupted; nothing else of this class may."""
-        from holdfast.inplace.torch_edge import process_groups  # noqa: PLC0415
-
         outcome: BaseException | None = None
         is_at_start = True
         is_active = False
@@ -304,7 +300,7 @@ class RestartableCall:
             interrupt.arm(self._should_restart)
             self._session.feed(machine.Entered())
             self._plugins.initialize(self._state)
-            self._check_health()
+            self._check_health(self._plugins.health_check, f"before iteration {self._iteration}")
             self._check_mode()
             self._show_number()
             is_active = self._state.mode is Mode.ACTIVE
@@ -345,8 +341,6 @@ class RestartableCall:
 
     def _report_of(self, error: Exception) -> str:
         """A log line at once: the restart may fail, and this process with it."""
-        from holdfast.evidence.pure.echoes import is_echo  # noqa: PLC0415 - where something failed
-
         words = _in_words(error)
         shown = "" if is_echo(words) else "\n" + "".join(traceback.format_exception(error)).rstrip()
         return f"iteration {self._iteration}: rank {self._state.rank} raised {words}{shown}"
@@ -358,16 +352,15 @@ class RestartableCall:
                 f"{self._state.mode.name}: it must be active (ACTIVE) or a spare (INACTIVE)"
             )
 
-    def _check_health(self) -> None:
-        """Before the function: a fault like any other."""
+    def _check_health(self, check: Callable[[State], None], when: str) -> None:
         try:
-            self._plugins.health_check(self._state)
-        except HealthCheckError:
-            raise
+            check(self._state)
         except Exception as error:
+            _in_context_of(error, self._state.fn_exception)
+            if isinstance(error, HealthCheckError):
+                raise
             raise HealthCheckError(
-                f"rank {self._state.rank} is not healthy before iteration {self._iteration}: "
-                f"{error}"
+                f"rank {self._state.rank} is not healthy {when}: {error}"
             ) from error
 
     def _should_restart(self) -> RankShouldRestart:
@@ -379,8 +372,6 @@ class RestartableCall:
         )
 
     def _unwind(self) -> None:
-        from holdfast.inplace.torch_edge import abort_distributed  # noqa: PLC0415
-
         self._result = None
         self._session.mark_progress()
         if abort_distributed.is_aborted() and not self._groups_stay:
@@ -399,16 +390,7 @@ class RestartableCall:
                 "the GPU works in this process any more; a new process, as ft_launcher starts one, "
                 "can use the GPU again"
             ) from self._state.fn_exception
-        try:
-            self._plugins.restart_health_check(self._state)
-        except HealthCheckError as error:
-            _in_context_of(error, self._state.fn_exception)
-            raise
-        except Exception as error:
-            _in_context_of(error, self._state.fn_exception)
-            raise HealthCheckError(
-                f"rank {self._state.rank} is not healthy after a fault, and leaves: {error}"
-            ) from error
+        self._check_health(self._plugins.restart_health_check, "after a fault, and leaves")
         if self._state.fn_exception is not None:
             self._failed_with, self._state.fn_exception = self._state.fn_exception, None
             _forget_locals(self._failed_with)
@@ -465,8 +447,6 @@ class RestartableCall:
     """The abort plug-ins of the user leave torch's groups to the function: on all ranks alike."""
 
     def _abort(self, causes: tuple[Cause, ...]) -> None:
-        from holdfast.inplace.torch_edge import abort_distributed  # noqa: PLC0415
-
         self._causes_of_abort = causes
         self._groups_stay = False
         store = self._store
@@ -484,8 +464,6 @@ class RestartableCall:
 
     def _abort_again(self) -> None:
         """The main thread may wait for another connection by now than when it was aborted."""
-        from holdfast.inplace.torch_edge import abort_distributed  # noqa: PLC0415
-
         if abort_distributed.is_aborted():
             abort_distributed.abort_again()
         elif (
@@ -532,8 +510,6 @@ class RestartableCall:
     # ------------------------------------------------------------ the store of an iteration
 
     def _new_store(self, iteration: int, terminated: set[int]) -> None:
-        from holdfast.inprocess._iteration_store import IterationStore  # noqa: PLC0415
-
         self._drop_store()
         timeout_s = in_seconds(self._arguments.barrier_timeout)
         self._store = IterationStore(
@@ -560,6 +536,47 @@ class RestartableCall:
     _session: Session
     _interrupt: MainThreadInterrupt
     _page: Page
+
+
+class CallStore(StoreMixin, EpochStore):
+    """A torch store, shared by all ranks for as long as the call lasts."""
+
+    def __init__(self, meeting: Meeting, timeout_s: float) -> None:
+        super().__init__(meeting.address, meeting.token, CALL_ROOM, timeout_s)
+
+
+class IterationStore(StoreMixin, EpochStore):
+    """A torch store, shared by the ranks of one iteration, empty at its beginning.
+
+    Args:
+        numbering: This rank's number before the assignment of this iteration.
+        terminated: Places of that numbering whose ranks have gone.
+        timeout_s: How long ranks wait for each other.
+        base_store: Of the call.
+    """
+
+    def __init__(
+        self,
+        meeting: Meeting,
+        iteration: int,
+        numbering: msg.Numbering,
+        terminated: AbstractSet[int],
+        timeout_s: float,
+        base_store: CallStore,
+    ) -> None:
+        super().__init__(meeting.address, meeting.token, iteration, timeout_s)
+        self.base_store = base_store
+        self._timeout_of_barrier_s = timeout_s
+        self._place = numbering.place - sum(place < numbering.place for place in terminated)
+        self._living = numbering.world - len(terminated)
+
+    def gather(self, name: str, value: Any, timeout_s: float | None = None) -> list[Any]:
+        """Values of all living ranks; see :class:`holdfast.inprocess.rank_assignment.Gathers`."""
+        wait_s = self._timeout_of_barrier_s if timeout_s is None else timeout_s
+        try:
+            return self.collect(name, self._place, self._living, value, wait_s)
+        except DistStoreError as error:
+            raise BarrierTimeout(f"{name}: {error}") from None
 
 
 @contextlib.contextmanager
@@ -632,8 +649,6 @@ def _in_words(error: BaseException) -> str:
 
 def _explain(commit: msg.Commit) -> None:
     """Log all causes, the first one first; of echoes, which ranks had them."""
-    from holdfast.evidence.pure.echoes import is_echo  # noqa: PLC0415 - where something failed
-
     first, *rest = commit.causes
     also: dict[str, list[int]] = {}
     for cause in rest:
