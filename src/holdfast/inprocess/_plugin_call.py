@@ -18,9 +18,11 @@ that a FrozenState has. A plug-in with ``*args`` gets all arguments; one without
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base.pure.wording import count
@@ -44,35 +46,66 @@ class Takes(enum.Enum):
     NOTHING = "()"
     FROZEN = "(state)"
     STATE = "(State)"
-    STATE_AND_EXCEPTION = "(state, exception)"
+    STATE_AND_MORE = "(State, exception or terminated ranks)"
     CTX = "(ctx)"
-    STATE_AND_RANKS = "(state, terminated_ranks)"
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """One plug-in that is no Compose, and the arguments that it wants."""
+
+    plugin: Plugin
+    takes: Takes
+    is_one_of_many: bool
+
+    def call(self, state: State, more: object, ctx: RankAssignmentCtx | None = None) -> Any:
+        given: tuple[Any, ...]
+        match self.takes:
+            case Takes.NOTHING:
+                given = ()
+            case Takes.FROZEN:
+                given = (state.freeze(),)
+            case Takes.STATE:
+                given = (state,)
+            case Takes.STATE_AND_MORE:
+                given = (state, more)
+            case Takes.CTX:
+                given = (ctx,)
+        result = self.plugin(*given)
+        if self.is_one_of_many:  # as Compose does; alone, its result has no reader
+            warn_if_none(self.plugin, given, result)
+        return result
+
+
+def _leaves(plugin: Plugin | None, takes: Callable[[Plugin], Takes]) -> list[_Leaf]:
+    """In the order in which they are called."""
+    plugins = [] if plugin is None else _instances(plugin)
+    return [_Leaf(each, takes(each), len(plugins) > 1) for each in plugins]
 
 
 def _instances(plugin: Plugin) -> list[Plugin]:
-    """In the order in which they are called."""
     # A subclass of Compose that calls in its own way is one plug-in.
     if isinstance(plugin, Compose) and type(plugin).__call__ is Compose.__call__:
         return [leaf for part in reversed(plugin.instances) for leaf in _instances(part)]
     return [plugin]
 
 
-def _signature_problem(family: str, plugin: Plugin, most: int) -> str | None:
+def _need_callable(family: str, plugin: Plugin, most: int) -> None:
     needed, _ = positional_capacity(plugin)
     try:
         parameters = inspect.signature(plugin).parameters.values()
     except (TypeError, ValueError):
-        return None
+        return
     keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
     if keywords:
-        return f"{family}: {plugin!r} cannot be called: it needs {', '.join(keywords)} by keyword"
-    if needed > most:
-        return (
-            f"{family}: {plugin!r} cannot be called: it takes {count(needed, 'argument')}, and "
-            "gets at most "
-            f"{most}"
+        raise TypeError(
+            f"{family}: {plugin!r} cannot be called: it needs {', '.join(keywords)} by keyword"
         )
-    return None
+    if needed > most:
+        raise TypeError(
+            f"{family}: {plugin!r} cannot be called: it takes {count(needed, 'argument')}, and "
+            f"gets at most {most}"
+        )
 
 
 def _first_parameter(plugin: Plugin) -> tuple[str, set[str]]:
@@ -89,15 +122,7 @@ def _first_parameter(plugin: Plugin) -> tuple[str, set[str]]:
     return first.name, set(re.findall(r"\w+", inspect.formatannotation(first.annotation)))
 
 
-_GIVEN_AT_MOST = {
-    "initialize": 1,
-    "abort": 1,
-    "finalize": 2,
-    "health_check": 2,
-    "completion": 1,
-    "terminate": 1,
-}
-"""Arguments that there are for a plug-in of each family."""
+_GET_THE_EXCEPTION = ("finalize", "health_check")
 _ALL_ARE_CALLED: dict[str, tuple[type[BaseException], ...]] = {
     "abort": (BaseException,),  # in a thread of the wrapper's: no Ctrl-C arrives there
     "finalize": (Exception,),
@@ -117,7 +142,7 @@ class StatePlugin:
 
     def __init__(self, family: str, plugin: Plugin) -> None:
         self.family = family
-        self.calls = [(leaf, _state_takes(family, leaf)) for leaf in _instances(plugin)]
+        self.leaves = _leaves(plugin, functools.partial(_state_takes, family))
 
     def __call__(self, state: State) -> None:
         """Call all; a :class:`State` that one gives back is adopted.
@@ -128,48 +153,33 @@ class StatePlugin:
         goes_on_after = _ALL_ARE_CALLED.get(self.family, ())
         first: BaseException | None = None
         exception = state.fn_exception
-        for leaf, takes in self.calls:
+        for leaf in self.leaves:
             try:
-                exception = self._call_one(leaf, takes, state, exception)
+                result = leaf.call(state, exception)
+                _adopt(state, result[0] if isinstance(result, tuple) and result else result)
+                match result:
+                    case tuple((_, None | Exception() as other)) if (
+                        leaf.takes is Takes.STATE_AND_MORE
+                    ):
+                        exception = other
             except goes_on_after as error:
                 if first is None:
                     first = error
                 else:
-                    log.exception("%s: %r failed, too", self.family, leaf)
+                    log.exception("%s: %r failed, too", self.family, leaf.plugin)
         if first is not None:
             raise first
 
-    def _call_one(
-        self, leaf: Plugin, takes: Takes, state: State, exception: Exception | None
-    ) -> Exception | None:
-        """Returns the exception for the next plug-in."""
-        given: tuple[Any, ...]
-        match takes:
-            case Takes.NOTHING:
-                given = ()
-            case Takes.STATE_AND_EXCEPTION:
-                given = (state, exception)
-            case Takes.STATE:
-                given = (state,)
-            case _:
-                given = (state.freeze(),)
-        result = _call(leaf, given, one_of_many=len(self.calls) > 1)
-        _adopt(state, result[0] if isinstance(result, tuple) and result else result)
-        if takes is Takes.STATE_AND_EXCEPTION and isinstance(result, tuple) and len(result) == 2:
-            return result[1] if isinstance(result[1], (Exception, type(None))) else exception
-        return exception
-
 
 def _state_takes(family: str, leaf: Plugin) -> Takes:
-    at_most = _GIVEN_AT_MOST[family]
-    if problem := _signature_problem(family, leaf, at_most):
-        raise TypeError(problem)
+    gets_exception = family in _GET_THE_EXCEPTION
+    _need_callable(family, leaf, 2 if gets_exception else 1)
     needed, most = positional_capacity(leaf)
     if not most:
         return Takes.NOTHING
     is_second_generations = "FrozenState" in _first_parameter(leaf)[1]
-    if at_most == 2 and (needed == 2 or (most >= 2 and not is_second_generations)):
-        return Takes.STATE_AND_EXCEPTION
+    if gets_exception and (needed == 2 or (most >= 2 and not is_second_generations)):
+        return Takes.STATE_AND_MORE
     return Takes.FROZEN if is_second_generations else Takes.STATE
 
 
@@ -177,14 +187,12 @@ class AssignmentPlugin:
     """RankAssignment and RankFilter, in one pass; TypeError: one cannot be called so."""
 
     def __init__(self, rank_assignment: Plugin | None, rank_filter: Plugin | None = None) -> None:
-        self.assignments = [
-            (leaf, _assignment_takes("rank_assignment", leaf, Takes.CTX))
-            for leaf in (_instances(rank_assignment) if rank_assignment is not None else [])
-        ]
-        self.filters = [
-            (leaf, _assignment_takes("rank_filter", leaf, Takes.STATE))
-            for leaf in (_instances(rank_filter) if rank_filter is not None else [])
-        ]
+        self.assignments = _leaves(
+            rank_assignment, lambda leaf: _assignment_takes("rank_assignment", leaf, Takes.CTX)
+        )
+        self.filters = _leaves(
+            rank_filter, lambda leaf: _assignment_takes("rank_filter", leaf, Takes.STATE)
+        )
 
     def __call__(self, state: State, store: Any, terminated_ranks: set[int]) -> None:
         """Change ``state``: numbers, mode, active numbers.
@@ -203,49 +211,36 @@ class AssignmentPlugin:
         world_before = state.world_size
         state.mode_was_set = False
         ctx = RankAssignmentCtx(state, store, set(terminated_ranks))
-        for leaf, takes in self.assignments:
-            _call_assignment(leaf, takes, ctx, one_of_many=len(self.assignments) > 1)
-        last_takes = self.assignments[-1][1] if self.assignments else Takes.STATE_AND_RANKS
-        _check_all_taken_out(ctx, world_before, strict=last_takes is Takes.STATE_AND_RANKS)
+        for leaf in self.assignments:
+            _call_assignment(leaf, ctx)
+        last_takes = self.assignments[-1].takes if self.assignments else Takes.STATE_AND_MORE
+        _check_all_taken_out(ctx, world_before, strict=last_takes is Takes.STATE_AND_MORE)
         if not state.mode_was_set:
             state.activate_all_ranks()
-        for leaf, takes in self.filters:
-            _call_assignment(leaf, takes, ctx, one_of_many=len(self.filters) > 1)
+        for leaf in self.filters:
+            _call_assignment(leaf, ctx)
         _check_numbers(state)
 
 
 def _assignment_takes(family: str, leaf: Plugin, usual: Takes) -> Takes:
-    if problem := _signature_problem(family, leaf, 2):
-        raise TypeError(problem)
+    _need_callable(family, leaf, 2)
     needed, most = positional_capacity(leaf)
     if needed == 2:
-        return Takes.STATE_AND_RANKS
+        return Takes.STATE_AND_MORE
     if not most:
         return Takes.NOTHING
     name, annotation = _first_parameter(leaf)
     if "RankAssignmentCtx" in annotation or name == "ctx":
         return Takes.CTX
     if most > 1 and family == "rank_assignment":
-        return Takes.STATE_AND_RANKS
+        return Takes.STATE_AND_MORE
     if "State" in annotation or name == "state":
         return Takes.STATE
     return usual
 
 
-def _call_assignment(
-    leaf: Plugin, takes: Takes, ctx: RankAssignmentCtx, *, one_of_many: bool
-) -> None:
-    given: tuple[Any, ...]
-    match takes:
-        case Takes.STATE_AND_RANKS:
-            given = (ctx.state, ctx.terminated_ranks)
-        case Takes.STATE:
-            given = (ctx.state,)
-        case Takes.NOTHING:
-            given = ()
-        case _:
-            given = (ctx,)
-    result = _call(leaf, given, one_of_many=one_of_many)
+def _call_assignment(leaf: _Leaf, ctx: RankAssignmentCtx) -> None:
+    result = leaf.call(ctx.state, ctx.terminated_ranks, ctx)
     if isinstance(result, RankAssignmentCtx):
         if result is not ctx:
             _adopt(ctx.state, result.state)
@@ -281,13 +276,6 @@ def _check_numbers(state: State) -> None:
             f"rank_assignment made this rank active, as {state.active_rank} of {active_world} "
             f"active ranks, {world} in all"
         )
-
-
-def _call(leaf: Plugin, given: tuple[Any, ...], *, one_of_many: bool) -> Any:
-    result = leaf(*given)
-    if one_of_many:  # as Compose does; alone, its result has no reader
-        warn_if_none(leaf, given, result)
-    return result
 
 
 def _adopt(state: State, result: object) -> None:
