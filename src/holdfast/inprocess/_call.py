@@ -571,7 +571,19 @@ class IterationStore(StoreMixin, EpochStore):
         self._living = numbering.world - len(terminated)
 
     def gather(self, name: str, value: Any, timeout_s: float | None = None) -> list[Any]:
-        """Values of all living ranks; see :class:`holdfast.inprocess.rank_assignment.Gathers`."""
+        """Values of all living ranks, the same list on each, in the order of their ranks.
+
+        Every living rank calls it with the same ``name``, which is ASCII, short, and used once per
+        iteration. A rank that is lost or leaves meanwhile is not waited for.
+
+        Args:
+            name: Of this exchange.
+            value: Anything that JSON can carry.
+            timeout_s: How long to wait for the others, in seconds; ``None``: as long as a barrier.
+
+        Raises:
+            BarrierTimeout: Not all came in time.
+        """
         wait_s = self._timeout_of_barrier_s if timeout_s is None else timeout_s
         try:
             return self.collect(name, self._place, self._living, value, wait_s)

@@ -201,7 +201,7 @@ class AssignmentPlugin:
 
         Args:
             state: Of this rank.
-            store: Of the coming iteration; has ``gather``, see :class:`.Gathers`.
+            store: Of the coming iteration; has ``gather``.
             terminated_ranks: Numbers, before this, of ranks that are lost or have left.
 
         Raises:

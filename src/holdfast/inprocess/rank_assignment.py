@@ -15,7 +15,7 @@ import json
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol, overload, runtime_checkable
+from typing import Any, overload
 
 from holdfast.inplace.pure import rank_tree
 from holdfast.inplace.pure.rank_tree import NO_FLAG, LayerFlag, LayerRule, RankTree, TreeError, grow
@@ -75,9 +75,9 @@ class RankAssignmentCtx:
         """
         self._gathered += 1
         name = f"{name}/{self._gathered}"
-        if hasattr(self.store, "exchange") and not hasattr(self.store, "gather"):
-            return self._exchange(name, value, timeout_s)
-        if not isinstance(self.store, Gathers):
+        if not hasattr(self.store, "gather"):
+            if hasattr(self.store, "exchange"):
+                return self._exchange(name, value, timeout_s)
             raise RestartError(
                 f"{name} needs to know of all ranks, and {self.store!r} has no gather(name, value, "
                 "timeout_s): the Wrapper gives its assignments a store that has"
@@ -88,7 +88,8 @@ class RankAssignmentCtx:
             raise TypeError(
                 f"{name}: ranks exchange keys as JSON, which cannot carry this: {error}"
             ) from None
-        return self.store.gather(name, value, timeout_s)
+        found: list[Any] = self.store.gather(name, value, timeout_s)
+        return found
 
     def _exchange(self, name: str, value: Any, timeout_s: float | None) -> list[Any]:
         """Over a store that does not know which ranks live, and may be as old as the job."""
@@ -403,27 +404,6 @@ class Tree(_Assignment):
                 "only make fewer"
             )
         return tree.with_active_world_size(size)
-
-
-# ---------------------------------------------------------------- exchanging values
-@runtime_checkable
-class Gathers(Protocol):
-    """A store that lets ranks show each other a value: the ``store`` of a rank assignment."""
-
-    def gather(self, name: str, value: Any, timeout_s: float | None = None) -> list[Any]:
-        """Values of all living ranks, the same list on each, in the order of their ranks.
-
-        Every living rank calls it with the same ``name``, which is used once per iteration. A rank
-        that is lost or leaves meanwhile is not waited for.
-
-        Args:
-            name: Of this exchange; ASCII, short.
-            value: Anything that JSON can carry.
-            timeout_s: How long to wait for the others, in seconds; ``None``: as long as a barrier.
-
-        Raises:
-            BarrierTimeout: Not all came in time.
-        """
 
 
 def _as_key(value: Any) -> str:
