@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
+from dataclasses import dataclass, field
 
 from holdfast.errors import TimeoutsCalcError
 from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
@@ -21,6 +22,7 @@ __all__ = ["TimeoutsCalc", "TimeoutsCalcError"]
 _FINGERPRINT_MASK = 0xFFFFFF  # 24 bits: what float32 carries exactly
 
 
+@dataclass(kw_only=True, eq=False)
 class TimeoutsCalc:
     """Longest intervals, in seconds; -1 where one has not been seen.
 
@@ -38,28 +40,15 @@ class TimeoutsCalc:
             if ranks have different ones.
     """
 
-    def __init__(
-        self,
-        *,
-        initial_max: float = NEVER,
-        subsequent_max: float = NEVER,
-        section_max: Mapping[str, float] | None = None,
-        out_of_section_max: float = NEVER,
-        safety_factor: float = 5.0,
-        floor_s: float = 0.0,
-        given: GivenTimeouts | None = None,
-        may_shorten: bool = True,
-        machine: int = 0,
-    ) -> None:
-        self.initial_max = initial_max
-        self.subsequent_max = subsequent_max
-        self.section_max = dict(section_max or {})
-        self.out_of_section_max = out_of_section_max
-        self.safety_factor = safety_factor
-        self.floor_s = floor_s
-        self.given = given or GivenTimeouts()
-        self.may_shorten = may_shorten
-        self.machine = machine
+    initial_max: float = NEVER
+    subsequent_max: float = NEVER
+    section_max: dict[str, float] = field(default_factory=dict)
+    out_of_section_max: float = NEVER
+    safety_factor: float = 5.0
+    floor_s: float = 0.0
+    given: GivenTimeouts = field(default_factory=GivenTimeouts)
+    may_shorten: bool = True
+    machine: int = 0
 
     def merge_over_ranks(self) -> None:
         """Replace all intervals by the longest of any rank. A collective.

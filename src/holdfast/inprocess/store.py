@@ -34,7 +34,6 @@ __all__ = [
     "BarrierOverflow",
     "BarrierTimeout",
     "FileStore",
-    "PrefixStore",
     "StoreMixin",
     "TCPStore",
 ]
@@ -236,24 +235,3 @@ class FileStore(StoreMixin, torch_private.FileStore):
     def __init__(self, file_name: str, world_size: int | None = None) -> None:
         size = int(os.environ.get("WORLD_SIZE", "-1")) if world_size is None else world_size
         torch_private.FileStore.__init__(self, file_name, size)
-
-
-class PrefixStore(StoreMixin, torch_private.PrefixStore):
-    """A room of its own in another store, for one iteration.
-
-    Args:
-        iteration: Names the room.
-        store: The other store.
-
-    Attributes:
-        base_store: The other store.
-    """
-
-    def __init__(self, iteration: int, store: Any) -> None:
-        torch_private.PrefixStore.__init__(self, str(iteration), store)
-        self.base_store = store
-
-    @property
-    def critical_ranks(self) -> tuple[int, ...]:
-        """Those of the other store."""
-        return tuple(getattr(self.base_store, "critical_ranks", ()))

@@ -1,26 +1,12 @@
-"""holdfast's module of the same name; its stores get the methods that only these programs know."""
+"""Stores: holdfast's, with the methods and the class that only these programs know."""
 
-import sys
+from __future__ import annotations
 
-import holdfast.inprocess.store as _original
+from typing import TYPE_CHECKING, Any
+
+from holdfast.base import torch_private
+from holdfast.inprocess.store import BarrierError, BarrierOverflow, BarrierTimeout
 from nvidia_resiliency_ext.inprocess._store_records import StoreRecords, add_to_stores
-
-TYPE_CHECKING = False
-
-if TYPE_CHECKING:
-    from holdfast.inprocess.store import BarrierError, BarrierOverflow, BarrierTimeout
-
-    StoreMixin = StoreRecords
-
-    class TCPStore(StoreRecords, _original.TCPStore):
-        """With the methods that are added."""
-
-    class FileStore(StoreRecords, _original.FileStore):
-        """With the methods that are added."""
-
-    class PrefixStore(StoreRecords, _original.PrefixStore):
-        """With the methods that are added."""
-
 
 __all__ = [
     "BarrierError",
@@ -32,5 +18,39 @@ __all__ = [
     "TCPStore",
 ]
 
+if TYPE_CHECKING:
+    from holdfast.inprocess import store as _holdfasts
+
+    StoreMixin = StoreRecords
+
+    class TCPStore(StoreRecords, _holdfasts.TCPStore):
+        """With the methods that are added."""
+
+    class FileStore(StoreRecords, _holdfasts.FileStore):
+        """With the methods that are added."""
+
+else:
+    from holdfast.inprocess.store import FileStore, StoreMixin, TCPStore
+
 add_to_stores()
-sys.modules[__name__] = _original
+
+
+class PrefixStore(StoreMixin, torch_private.PrefixStore):
+    """A room of its own in another store, for one iteration.
+
+    Args:
+        iteration: Names the room.
+        store: The other store.
+
+    Attributes:
+        base_store: The other store.
+    """
+
+    def __init__(self, iteration: int, store: Any) -> None:
+        torch_private.PrefixStore.__init__(self, str(iteration), store)
+        self.base_store = store
+
+    @property
+    def critical_ranks(self) -> tuple[int, ...]:
+        """Those of the other store."""
+        return tuple(getattr(self.base_store, "critical_ranks", ()))
