@@ -44,8 +44,12 @@ Entrypoint = Callable[..., Any] | str | os.PathLike[str]
 _LAUNCHER = str(Path(__file__).with_name("_launcher_process.py"))
 _LEAVES = ("UNHEALTHY", "EXCLUDED")
 """Ends after which this node takes no part any more, and the job may go on without it."""
-_NEWER = ("duplicate_stdout_filters", "duplicate_stderr_filters", "virtual_local_rank")
-"""Fields that torch's ``WorkerSpec`` has from 2.11 on."""
+_IN_SPEC = (
+    *("role", "max_restarts", "monitor_interval", "local_addr", "event_log_handler"),
+    "numa_options",
+    *("duplicate_stdout_filters", "duplicate_stderr_filters", "virtual_local_rank"),  # from 2.11 on
+)
+"""Fields of torch's ``WorkerSpec`` that :class:`.LaunchConfig` has, too."""
 
 
 class FunctionError(LaunchError, pickle.PicklingError):
@@ -173,15 +177,9 @@ class LocalElasticAgent:
             nproc_per_node=spec.local_world_size,
             logs_specs=logs_specs,
             run_id=str(handler.get_run_id()) if handler is not None else "",
-            role=spec.role,
-            max_restarts=spec.max_restarts,
-            monitor_interval=spec.monitor_interval,
             start_method=start_method,
             log_line_prefix_template=log_line_prefix_template,
-            local_addr=spec.local_addr,
-            event_log_handler=spec.event_log_handler,
-            numa_options=spec.numa_options,
-            **{name: getattr(spec, name) for name in _NEWER if hasattr(spec, name)},
+            **{name: getattr(spec, name) for name in _IN_SPEC if hasattr(spec, name)},
             shutdown_timeout=shutdown_timeout,
             fault_tol_cfg=fault_tol_cfg,
             term_timeout=term_timeout,

@@ -39,11 +39,11 @@ __all__ = [
 ]
 
 _HOME = {
-    "LaunchConfig": ("fault_tolerance.launch_config", "LaunchConfig"),
-    "LocalElasticAgent": ("fault_tolerance.elastic", "LocalElasticAgent"),
-    "elastic_launch": ("fault_tolerance.elastic", "elastic_launch"),
-    "get_args_parser": ("options.arguments", "get_args_parser"),
-    "parse_args": ("options.arguments", "parse_args"),
+    "LaunchConfig": "holdfast.fault_tolerance.launch_config",
+    "LocalElasticAgent": "holdfast.fault_tolerance.elastic",
+    "elastic_launch": "holdfast.fault_tolerance.elastic",
+    "get_args_parser": "holdfast.options.arguments",
+    "parse_args": "holdfast.options.arguments",
 }
 """Homes of public names. Loaded when used: :func:`main` answers Ctrl-C, and imports delay it."""
 
@@ -58,8 +58,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - seldom used
 
-    module, original = _HOME[name]
-    value: object = getattr(import_module(f"holdfast.{module}"), original)
+    value: object = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value
 

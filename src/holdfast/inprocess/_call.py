@@ -94,10 +94,9 @@ class RestartableCall:
         self._plugins = Plugins(arguments, restart_health_check)
         self._iteration = 0
         self._result: Any = None
-        born = msg.Numbering(-1, self._state.rank, self._state.world_size)
         # Copies to go back to: plug-ins see one state, and keep the attributes that they set on it.
-        self._base, self._base_state = born, self._state.copy()
-        self._assigned, self._assigned_state = born, self._base_state
+        self._base = self._assigned = self._state.copy()
+        self._base.iteration = -1
         self._store: Any = None
         self._exits = contextlib.ExitStack()
         self._is_entered = False
@@ -225,7 +224,7 @@ class RestartableCall:
                 case msg.Exit():
                     if directive.gave_up:
                         raise RestartError(directive.text) from self._state.fn_exception
-                    if self._assigned.epoch < 0:
+                    if self._assigned.iteration < 0:
                         raise BarrierTimeout(directive.text)
                     raise InternalError(f"rank {self._state.initial_rank}: {directive.text}")
                 case machine.MayLeave() | None:
@@ -240,13 +239,13 @@ class RestartableCall:
         if self._bootstrap is not None:
             self._use_interface_of_others()
         self._bootstrap = None  # all ranks have met: it may end with its host
-        if commit.base == self._assigned.epoch:
-            self._base, self._base_state = self._assigned, self._assigned_state
+        if commit.base == self._assigned.iteration:
+            self._base = self._assigned
         if commit.causes:
             _explain(commit)
         failed = self._iteration
         self._iteration = commit.epoch
-        self._state.copy_from(self._base_state)
+        self._state.copy_from(self._base)
         self._state.iteration = commit.epoch
         if self._session.must_unwind():
             return
@@ -258,9 +257,8 @@ class RestartableCall:
             if self._session.must_unwind():
                 return  # it was woken for another rank's fault; the next directive says so
             raise
-        self._assigned = msg.Numbering(commit.epoch, self._state.rank, self._state.world_size)
-        self._assigned_state = self._state.copy()
-        self._assigned_state.store = None
+        self._assigned = self._state.copy()
+        self._assigned.store = None
         self._state.set_distributed_vars()
         self._show_number()
         self._page.words[layout.MANUAL] = 0.0
@@ -398,7 +396,9 @@ class RestartableCall:
         while gc.collect():
             pass
         seen = self._session.take_seen()
-        standing = msg.Standing(self._born, self._assigned, self._base, seen)
+        standing = msg.Standing(
+            self._born, _numbering_of(self._assigned), _numbering_of(self._base), seen
+        )
         self._session.feed(msg.RanksReady(self._iteration, (standing,)))
 
     @property
@@ -513,7 +513,7 @@ class RestartableCall:
         self._drop_store()
         timeout_s = in_seconds(self._arguments.barrier_timeout)
         self._store = IterationStore(
-            self._meeting, iteration, self._base, terminated, timeout_s, self._base_store
+            self._meeting, self._base, iteration, terminated, timeout_s, self._base_store
         )
         self._state.store = self._store
 
@@ -538,6 +538,10 @@ class RestartableCall:
     _page: Page
 
 
+def _numbering_of(state: State) -> msg.Numbering:
+    return msg.Numbering(state.iteration, state.rank, state.world_size)
+
+
 class CallStore(StoreMixin, EpochStore):
     """A torch store, shared by all ranks for as long as the call lasts."""
 
@@ -549,7 +553,7 @@ class IterationStore(StoreMixin, EpochStore):
     """A torch store, shared by the ranks of one iteration, empty at its beginning.
 
     Args:
-        numbering: This rank's number before the assignment of this iteration.
+        base: This rank's numbers before the assignment of this iteration.
         terminated: Places of that numbering whose ranks have gone.
         timeout_s: How long ranks wait for each other.
         base_store: Of the call.
@@ -558,8 +562,8 @@ class IterationStore(StoreMixin, EpochStore):
     def __init__(
         self,
         meeting: Meeting,
+        base: State,
         iteration: int,
-        numbering: msg.Numbering,
         terminated: AbstractSet[int],
         timeout_s: float,
         base_store: CallStore,
@@ -567,8 +571,8 @@ class IterationStore(StoreMixin, EpochStore):
         super().__init__(meeting.address, meeting.token, iteration, timeout_s)
         self.base_store = base_store
         self._timeout_of_barrier_s = timeout_s
-        self._place = numbering.place - sum(place < numbering.place for place in terminated)
-        self._living = numbering.world - len(terminated)
+        self._place = base.rank - sum(place < base.rank for place in terminated)
+        self._living = base.world_size - len(terminated)
 
     def gather(self, name: str, value: Any, timeout_s: float | None = None) -> list[Any]:
         """Values of all living ranks, the same list on each, in the order of their ranks.
