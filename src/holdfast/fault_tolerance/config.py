@@ -72,10 +72,9 @@ def _setting(
     return field(default=default, metadata=metadata)
 
 
-def _unused(kind: values.ValueKind) -> Any:
-    """Of a service that does not exist here: its name and the form of its value are accepted."""
-    help_, why = "Of nvidia-resiliency-ext's services", "most jobs have no such service"
-    return _setting(None, kind, help_, why, idle=values.NOT_YET)
+def _unused(kind: values.ValueKind, default: Any = None, idle: str = values.NOT_YET) -> Any:
+    """Its name is accepted, and values of its kind; by default of a service that is not here."""
+    return _setting(default, kind, "A setting of nvidia-resiliency-ext", "theirs", idle=idle)
 
 
 _LIMIT = values.Numeric("seconds", above=0, null="no timeout")
@@ -94,12 +93,8 @@ class FaultToleranceConfig:
         ConfigError: A value that its field does not take; it is a ``ValueError``.
     """
 
-    workload_check_interval: float = _setting(
-        5.0,
-        _INTERVAL,
-        "Period of nvidia-resiliency-ext's checks of a rank",
-        "theirs",
-        idle="a monitor sleeps until the instant at which a timeout can run out",
+    workload_check_interval: float = _unused(
+        _INTERVAL, 5.0, "a monitor sleeps until the instant at which a timeout can run out"
     )
     initial_rank_heartbeat_timeout: float | None = _setting(
         _INITIAL_S,
@@ -242,12 +237,8 @@ class FaultToleranceConfig:
         "Path of a network card's link state, with {nic} for its name",
         "the path in sysfs is built in",
     )
-    skip_section_response: bool = _setting(
-        True,
-        values.WordFlag(otherwise=False),
-        "False makes nvidia-resiliency-ext wait for the monitor at every section",
-        "theirs",
-        idle="misuse of sections is found at once in either case",
+    skip_section_response: bool = _unused(
+        values.WordFlag(otherwise=False), True, "misuse of sections is found at once in either case"
     )
     use_infra_group_rank: bool = _setting(
         True,
@@ -262,13 +253,7 @@ class FaultToleranceConfig:
         "Slurm's block, else the fabric of the GPUs",
         "most clusters have no such domains",
     )
-    numa_bind_strict: bool = _setting(
-        False,
-        values.Flag(),
-        "Bind memory strictly where NVRX_GPUS_PER_NUMA asks for NUMA binding",
-        "theirs",
-        idle="memory is always bound strictly",
-    )
+    numa_bind_strict: bool = _unused(values.Flag(), False, "memory is always bound strictly")
     gpu_memory_reclaim_timeout: float = _setting(
         50.0,
         values.Numeric("seconds", least=0, blank=True),
