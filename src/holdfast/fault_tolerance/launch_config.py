@@ -19,6 +19,12 @@ from holdfast.options.launch_options import DEFAULT_SIGNALS
 from holdfast.options.plan import LaunchPlan, make_plan
 
 _RDZV_TIMEOUT_S = 900
+_LIKE_OPTIONS = (
+    *("nproc_per_node", "role", "rdzv_endpoint", "rdzv_backend", "max_restarts", "local_addr"),
+    *("signals_to_handle", "shutdown_timeout", "term_timeout", "workers_stop_timeout"),
+)
+"""Fields that are options of the same names."""
+_WITHOUT_EFFECT = ("monitor_interval", "start_method", "event_log_handler")
 
 
 @dataclass
@@ -122,32 +128,21 @@ def plan_of(
 
 
 def _options(config: LaunchConfig) -> list[str]:
+    # Those without effect are worth a line only where a program has chosen them.
+    usual = {each.name: each.default for each in dataclasses.fields(config)}
+    idle = [name for name in _WITHOUT_EFFECT if getattr(config, name) != usual[name]]
     given: dict[str, Any] = {
+        **{name.replace("_", "-"): getattr(config, name) for name in (*_LIKE_OPTIONS, *idle)},
         "nnodes": f"{config.min_nodes}:{config.max_nodes}",
-        "nproc-per-node": config.nproc_per_node,
         "rdzv-id": config.run_id or "none",
-        "role": config.role,
-        "rdzv-endpoint": config.rdzv_endpoint,
-        "rdzv-backend": config.rdzv_backend,
         "rdzv-conf": _rdzv_conf(config.rdzv_configs),
         "node-rank": config.rdzv_configs.get("rank"),
-        "max-restarts": config.max_restarts,
-        "local-addr": config.local_addr,
-        "signals-to-handle": config.signals_to_handle,
         "duplicate-stdout-filters": _comma_list(config.duplicate_stdout_filters),
         "duplicate-stderr-filters": _comma_list(config.duplicate_stderr_filters),
-        "shutdown-timeout": config.shutdown_timeout,
-        "term-timeout": config.term_timeout,
-        "workers-stop-timeout": config.workers_stop_timeout,
         "ft-restart-policy": config.restart_policy,
         "numa-binding": _numa_mode(config.numa_options),
         **_logs(config.logs_specs),
     }
-    # Those without effect are worth a line only where a program has chosen them.
-    usual = {each.name: each.default for each in dataclasses.fields(config)}
-    for idle in ("monitor_interval", "start_method", "event_log_handler"):
-        if (value := getattr(config, idle)) != usual[idle]:
-            given[idle.replace("_", "-")] = value
     options = [f"--{name}={value}" for name, value in given.items() if value is not None]
     return [*options, *(["--virtual-local-rank"] if config.virtual_local_rank else [])]
 
