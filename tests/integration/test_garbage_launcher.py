@@ -120,9 +120,7 @@ HELLO = {
     "pid": st.just(os.getpid()),
     "clock_s": st.builds(time.monotonic),
 }
-FROM_RANKS = [
-    shape(kind) for kind in (messages.Armed, messages.TimeoutsInForce, messages.LeaveMonitor)
-]
+FROM_RANKS = [shape(kind) for kind in (messages.Armed, messages.Timeouts, messages.LeaveMonitor)]
 
 
 @fuzz

@@ -520,7 +520,7 @@ def test_a_rank_resumes_with_the_successor(start: Callable[..., Node]) -> None:
     assert rank.do(f"connect({rank.path!r}, resume=True)") is None
     assert rank.do("welcome['cfg']['rank_section_timeouts']") == {"step": 5.0}
     assert rank.do("store_limits(initial=0.1)") is None
-    rank.begin("call(op='timeoutsinforce', heartbeat=dict(initial=0.1, subsequent=None))")
+    rank.begin("call(op='timeouts', initial=0.1)")
     assert rank.exit_code() == -SIGKILL
 
 
@@ -819,8 +819,8 @@ def test_garbage_ends_its_own_connection_only(start: Callable[..., Node], garbag
 @pytest.mark.parametrize(
     "message",
     [
-        {"op": "timeoutsinforce", "heartbeat": {"initial": "soon"}},
-        {"op": "timeoutsinforce", "section": {"section": 3, "out_of_section": None}},
+        {"op": "timeouts", "initial": "soon"},
+        {"op": "timeouts", "sections": 3},
         {"op": "hello", "rank": {}},
     ],
 )
@@ -985,9 +985,9 @@ def test_a_new_cycle_forgets_the_old_rank(start: Callable[..., Node]) -> None:
     node = start()
     old = node.armed("initial=60.0, sections={'step': 9.0}")
     assert old.do(
-        "call(op='timeoutsinforce', section=dict(section={'step': 9.0}, out_of_section=7.0, "
-        "learned=['step'], out_of_section_learned=False))"
-    ) == {"op": "ok", "raised": {"heartbeat": None, "section": {}, "out_of_section": None}}
+        "call(op='timeouts', sections={'step': 9.0}, out_of_section=7.0, "
+        "learned=dict(sections=['step']))"
+    ) == {"op": "ok", "raised": None}
     assert "9.0" in node.log("Updated section timeouts")
 
     node.begin_cycle(1)
@@ -1032,10 +1032,12 @@ def test_a_learned_limit_that_tripped_is_raised(start: Callable[..., Node]) -> N
     rank = node.rank()
     rank.join()
 
-    assert rank.do(
-        "call(op='timeoutsinforce', heartbeat=dict(initial=1.0, subsequent=2.0, learned=True), "
-        "section=dict(section={'step': 3.0}, out_of_section=None, learned=['step']))['raised']"
-    ) == {"heartbeat": None, "section": {"step": 8.0}, "out_of_section": None}
+    raised = rank.do(
+        "call(op='timeouts', initial=1.0, subsequent=2.0, sections={'step': 3.0}, "
+        "learned=dict(heartbeat=True, sections=['step']))['raised']"
+    )
+    assert (raised["initial"], raised["subsequent"]) == (1.0, 2.0)
+    assert (raised["sections"], raised["out_of_section"]) == ({"step": 8.0}, None)
 
     rank.begin("arm(initial=0.2, learned=1.0)")
     assert rank.exit_code() == -SIGKILL
@@ -1044,11 +1046,9 @@ def test_a_learned_limit_that_tripped_is_raised(start: Callable[..., Node]) -> N
     again = node.rank()
     again.join()
     raised = again.do(
-        "call(op='timeoutsinforce', "
-        "heartbeat=dict(initial=0.2, subsequent=2.0, learned=True))['raised']"
+        "call(op='timeouts', initial=0.2, subsequent=2.0, learned=dict(heartbeat=True))['raised']"
     )
-    beats = raised["heartbeat"]
-    assert (beats["initial"], beats["subsequent"]) == (0.4, 2.0)
+    assert (raised["initial"], raised["subsequent"]) == (0.4, 2.0)
 
 
 def test_warming_up_is_not_judged_by_the_time_outside(start: Callable[..., Node]) -> None:
@@ -1112,10 +1112,7 @@ def test_a_launcher_that_does_not_read_holds_up_nothing(start: Callable[..., Nod
     for number in range(3):
         rank = node.armed("initial=60.0")
         name = "x" * 400_000
-        rank.begin(
-            f"call(op='timeoutsinforce', "
-            f"section=dict(section={{{name!r}: 1.0}}, out_of_section=None))"
-        )
+        rank.begin(f"call(op='timeouts', sections={{{name!r}: 1.0}})")
         assert rank.answer()["op"] == "ok", number
         rank.do("connection.close()")
 

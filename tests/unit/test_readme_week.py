@@ -23,10 +23,9 @@ from holdfast.options.arguments import parse_args
 from holdfast.page.page import Page
 from holdfast.page.pure.clocks import INITIAL_HEARTBEAT, OUTSIDE_SECTIONS
 from holdfast.page.pure.page_view import PageView
-from holdfast.watch.monitor.limits_in_force import LimitsInForce
 from holdfast.watch.monitor.monitor_main import sleep_s
 from holdfast.watch.pure import monitor as machine
-from holdfast.watch.pure.learned import TrippedLimits
+from holdfast.watch.pure.learned import LimitsInForce, TrippedLimits
 from holdfast.watch.rank import rank_progress
 from tests.unit.fake_monitor import FakeMonitor, rank_environment
 

@@ -412,7 +412,7 @@ class FaultToleranceConfig:
         return {
             "initial": None if initial is _INITIAL_S else initial,
             "subsequent": None if subsequent is _HEARTBEAT_S else subsequent,
-            "section": dict(self.rank_section_timeouts),
+            "sections": dict(self.rank_section_timeouts),
             "out_of_section": self.rank_out_of_section_timeout,
         }
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.base.clock import monotonic
 from holdfast.base.processes.proc import start_ticks
+from holdfast.base.pure.codec import decode_fields, encode_fields
 from holdfast.base.rank_log import rank_logger
 from holdfast.errors import RankMonitorClientError
 from holdfast.evidence.dump_signal import register_stack_dump
@@ -38,15 +39,20 @@ from holdfast.fault_tolerance.data import (
 from holdfast.fault_tolerance.timeouts_calc import TimeoutsCalc
 from holdfast.page.page import Page, PageError, map_page, private_page
 from holdfast.page.pure import page as layout
-from holdfast.watch.pure.rank_messages import Armed, TimeoutsInForce
-from holdfast.watch.rank import iterations, limits_state, rank_end
-from holdfast.watch.rank.client_errors import NoSetupError
-from holdfast.watch.rank.learned_where import LEARNED_WHERE, LearnedWhere, here, machine_kind
-from holdfast.watch.rank.learned_where import from_state as where_from_state
-from holdfast.watch.rank.limits_state import GivenTimeouts, LearnedBefore
+from holdfast.page.pure.clocks import Learned, Timeouts
+from holdfast.watch.pure.rank_messages import Armed
+from holdfast.watch.rank import limits_state, rank_end
+from holdfast.watch.rank.limits_state import (
+    LEARNED_WHERE,
+    LearnedWhere,
+    here,
+    machine_kind,
+    where_from_state,
+)
 from holdfast.watch.rank.look_helper import LookHelper
 from holdfast.watch.rank.monitor_link import MonitorLink, send_control_request
-from holdfast.watch.rank.rank_progress import ReportsProgress, Section
+from holdfast.watch.rank.rank_info import NoSetupError
+from holdfast.watch.rank.rank_progress import ReportsProgress, Section, iteration_reporter
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.config import FaultToleranceConfig
@@ -92,8 +98,9 @@ class RankMonitorClient(ReportsProgress):
         self._link: MonitorLink | None = None
         self._helper: LookHelper | None = None
         self._page: Page | None = None
-        self._learned_before = LearnedBefore()
-        self._given = GivenTimeouts()
+        self._learned_before = Learned()
+        self._section_ends_initial = False
+        self._given = Timeouts()
         self._is_cold_start = True
         self._learned_where: LearnedWhere | None = None
         self._loaded: limits_state.Loaded = (None, None)
@@ -159,7 +166,7 @@ class RankMonitorClient(ReportsProgress):
     def _log_timeouts(self, head: str) -> None:
         info, beats = self.rank_info, self.hb_timeouts
         is_first = info is not None and info.global_rank == 0
-        ends_initial = beats is not None and self._learned_before.does_section_end_initial(beats)
+        ends_initial = self._section_ends_initial and not (beats and beats.were_calculated)
         self.logger.log(
             logging.INFO if is_first else logging.DEBUG,  # one line for the job
             "%s: %s",
@@ -190,13 +197,13 @@ class RankMonitorClient(ReportsProgress):
             ),
             SectionTimeouts(dict(cfg.rank_section_timeouts), cfg.rank_out_of_section_timeout),
         )
-        self._learned_before = LearnedBefore.of(
-            welcome.learned, section_ends_initial=cfg.is_initial_ended_by_section
-        )
+        self._learned_before = welcome.learned
+        self._section_ends_initial = cfg.is_initial_ended_by_section
         if self._is_automatic:  # there is no first heartbeat, and no section
             beats = cfg.rank_heartbeat_timeout
             configured = HeartbeatTimeouts(None, beats), SectionTimeouts({}, None)
-        self._given = GivenTimeouts.of(welcome.cfg.get(GIVEN))
+        given: Any = welcome.cfg.get(GIVEN, {})
+        self._given = decode_fields(Timeouts, given)
         self._is_cold_start = _begins_cold(welcome.cycle, is_automatic=self._is_automatic)
         heartbeats, sections = self._with_loaded(*configured)
         if cfg.exception_grace_in_force is not None and rank_end.KEPT_AS not in sys.modules:
@@ -218,8 +225,8 @@ class RankMonitorClient(ReportsProgress):
         words[layout.LOCAL_RANK] = float(info.local_rank)
         words[layout.DUMP_SIGNAL] = float(self._register_dump(welcome.dump))
         words[layout.STEPS] = float(self._is_automatic)
-        limits_state.store(words, slots, heartbeats, sections, self._learned_before)
-        self._report_iteration = iterations.reporter(
+        limits_state.store(words, slots, self._in_force(heartbeats, sections))
+        self._report_iteration = iteration_reporter(
             words, cfg.num_warmup_iterations if num_warmup_iters is None else num_warmup_iters
         )
         self._start(words, slots)
@@ -388,14 +395,14 @@ class RankMonitorClient(ReportsProgress):
                 machine=machine_kind(),
             )
 
-    def _kept_timeouts(self, *, is_foreign: bool = False) -> GivenTimeouts:
+    def _kept_timeouts(self, *, is_foreign: bool = False) -> Timeouts:
         """The given timeouts that learned ones must not be below."""
         may_be_below = self.cfg.learned_timeouts_below_given if self.cfg else None
         if may_be_below is None:
             may_be_below = not self.keeps_given_timeouts
         elif is_foreign and self.keeps_given_timeouts:
             may_be_below = False  # the setting is for timeouts learned here
-        return GivenTimeouts() if may_be_below else self._given
+        return Timeouts() if may_be_below else self._given
 
     def _is_careful(self) -> bool:
         """False: the values of nvidia-resiliency-ext were asked for, by a floor of 0."""
@@ -430,25 +437,27 @@ class RankMonitorClient(ReportsProgress):
         words, link = self._words, self._link
         assert words is not None
         assert link is not None
-        before = self._learned_before
         slots = {name: clock.slot for name, clock in self._clocks.items()}
-        limits_state.store(words, slots, heartbeats, sections, before)
-        beats = limits_state.heartbeat_limits(heartbeats, before)
-        others = limits_state.section_limits(sections, before)
-        message = TimeoutsInForce(
-            None if heartbeats is self.hb_timeouts else beats,
-            None if sections is self.section_timeouts else others,
-        )
+        limits = self._in_force(heartbeats, sections)
+        limits_state.store(words, slots, limits)
         try:
-            answer = link.send(message)
+            answer = link.send(limits)
         except BaseException:
-            limits_state.store(words, slots, *self._current("limits"), before)
+            limits_state.store(words, slots, self._in_force(*self._current("limits")))
             raise
-        self.hb_timeouts, self.section_timeouts = limits_state.apply_raised(
-            answer.raised if answer is not None else None, heartbeats, sections
-        )
-        limits_state.store(words, slots, self.hb_timeouts, self.section_timeouts, before)
+        if answer is not None and answer.raised is not None:
+            limits_state.store(words, slots, answer.raised)
+            heartbeats, sections = limits_state.apply_raised(answer.raised, heartbeats, sections)
+        self.hb_timeouts, self.section_timeouts = heartbeats, sections
         self._log_timeouts("timeouts are now")
+
+    def _in_force(self, heartbeats: HeartbeatTimeouts, sections: SectionTimeouts) -> Timeouts:
+        return limits_state.in_force(
+            heartbeats,
+            sections,
+            self._learned_before,
+            section_ends_initial=self._section_ends_initial,
+        )
 
     # ------------------------------------------------------------------ persisted state
 
@@ -465,7 +474,7 @@ class RankMonitorClient(ReportsProgress):
             self.CURRENT_TIMEOUTS_STATE_KEY: limits_state.to_state(heartbeats, sections)
         }
         if self._learned_where is not None:
-            state[LEARNED_WHERE] = self._learned_where._asdict()
+            state[LEARNED_WHERE] = encode_fields(self._learned_where)
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -512,7 +521,8 @@ class RankMonitorClient(ReportsProgress):
         given = self._kept_timeouts(is_foreign=is_foreign)
         if loaded_heartbeats is not None:
             heartbeats = limits_state.apply_loaded_heartbeats(loaded_heartbeats, floor_s, given)
-            before.heartbeat = before.section_ends_initial = False
+            before = Learned(False, before.out_of_section, before.sections)
+            self._section_ends_initial = False
         if loaded_sections is not None:
             unknown = sorted(set(loaded_sections.section) - set(sections.section))
             if unknown:
@@ -521,8 +531,9 @@ class RankMonitorClient(ReportsProgress):
                     unknown,
                 )
             sections = limits_state.apply_loaded_sections(loaded_sections, floor_s, given, sections)
-            before.sections -= set(loaded_sections.section)
-            before.out_of_section = False
+            others = tuple(name for name in before.sections if name not in loaded_sections.section)
+            before = Learned(before.heartbeat, False, others)
+        self._learned_before = before
         return heartbeats, sections
 
     def _loaded_floor_s(self, *, is_foreign: bool) -> float:

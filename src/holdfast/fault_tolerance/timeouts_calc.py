@@ -6,20 +6,24 @@ The rules are in ``watch/pure/learned.py``; here they meet the value types and t
 from __future__ import annotations
 
 import json
+import sys
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.errors import TimeoutsCalcError
 from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
+from holdfast.page.pure.clocks import Timeouts
 from holdfast.page.pure.page import MAX_SECTIONS
 from holdfast.watch.pure.learned import NEVER, OUTSIDE, learn, missing
-from holdfast.watch.rank.limits import max_over_ranks
-from holdfast.watch.rank.limits_state import GivenTimeouts
 
 __all__ = ["TimeoutsCalc", "TimeoutsCalcError"]
 
 _FINGERPRINT_MASK = 0xFFFFFF  # 24 bits: what float32 carries exactly
+_NO_GROUP = (
+    "timeouts are calculated from the durations on all ranks, which needs the default process "
+    "group; call torch.distributed.init_process_group() first"
+)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -46,7 +50,7 @@ class TimeoutsCalc:
     out_of_section_max: float = NEVER
     safety_factor: float = 5.0
     floor_s: float = 0.0
-    given: GivenTimeouts = field(default_factory=GivenTimeouts)
+    given: Timeouts = field(default_factory=Timeouts)
     may_shorten: bool = True
     machine: int = 0
 
@@ -129,7 +133,7 @@ class TimeoutsCalc:
             sections[name] = self._limit(
                 self.section_max[name],
                 sections.get(name),
-                self.given.section.get(name),
+                self.given.sections.get(name),
                 current_is_learned=name in current.calculated_sections,
             )
         outside = current.out_of_section
@@ -167,3 +171,43 @@ class TimeoutsCalc:
             given_s=given_s,
             may_shorten=self.may_shorten,
         )
+
+
+def max_over_ranks(values: Sequence[float]) -> list[float]:
+    """Element-wise maximum of ``values`` over all ranks of the default process group.
+
+    A collective: every rank calls it, with equally many values. Carried out in float32, on the CPU
+    where the group has gloo, else on the current CUDA device where it has nccl.
+
+    Raises:
+        TimeoutsCalcError: There is no default process group.
+        RuntimeError: The process group has neither gloo nor nccl, or the collective failed.
+    """
+    # A program with a process group has imported this; others need not wait for torch.
+    if "torch.distributed" not in sys.modules:
+        raise TimeoutsCalcError(_NO_GROUP)
+    import torch  # noqa: PLC0415
+    import torch.distributed as dist  # noqa: PLC0415
+
+    if not (dist.is_available() and dist.is_initialized()):
+        raise TimeoutsCalcError(_NO_GROUP)
+    tensor = torch.tensor(values, dtype=torch.float32, device=_device(dist.get_backend_config()))
+    dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+    maxima: list[float] = tensor.tolist()
+    return maxima
+
+
+def _device(backend_config: str) -> str:
+    """Where tensors for a group have to be; ``backend_config`` is like ``cpu:gloo,cuda:nccl``."""
+    backends = {}
+    for part in backend_config.split(","):
+        device, _, backend = part.rpartition(":")
+        backends[device or backend] = backend
+    if "gloo" in (backends.get("cpu"), backends.get("gloo")):
+        return "cpu"
+    if "nccl" in (backends.get("cuda"), backends.get("nccl")):
+        return "cuda"
+    raise RuntimeError(
+        f"timeouts can be calculated over gloo or nccl, the default process group has "
+        f"{backend_config!r}"
+    )

@@ -156,8 +156,8 @@ class Connection(Client):
         return self._owed > 0
 
 
-def connect(path: str, timeout_s: float = 30.0) -> Connection:
-    """Connect to the process that listens on ``path``.
+def connect(path: str, timeout_s: float | None = 30.0) -> Connection:
+    """Connect to the process that listens on ``path``; ``timeout_s``: None waits for ever.
 
     Raises:
         EndpointError: No process listens there, it may not be used, or the queue stays full.

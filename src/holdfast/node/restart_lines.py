@@ -16,11 +16,7 @@ from collections.abc import Callable
 from holdfast.base import clock
 from holdfast.node.part import Happening, Part
 from holdfast.node.pure.rank_life import MonitorSaid
-from holdfast.watch.pure.layered_restart import (
-    RankMonitorState,
-    RankMonitorStateMachine,
-    RestartChecks,
-)
+from holdfast.watch.pure.layered_restart import RankMonitorState, RestartLineWriter
 from holdfast.watch.pure.monitor_messages import WatchBegan
 
 
@@ -29,8 +25,7 @@ class RestartLines(Part):
 
     def __init__(self, write: Callable[[str], None], every_s: float) -> None:
         self._write = write
-        self._machine = RankMonitorStateMachine(self)
-        self._checks = RestartChecks(self._machine, every_s)
+        self._machine = RestartLineWriter(self._write_line, every_s, clock.monotonic)
         self._has_rank_0 = False
         self._cycle = -1
 
@@ -40,19 +35,17 @@ class RestartLines(Part):
             case MonitorSaid(0, WatchBegan(cycle, by_steps=False)) if cycle == self._cycle:
                 self.rank_works()
 
-    def log_restarter_event(self, msg: str, /) -> None:
-        """Take one line from the machine."""
+    def _write_line(self, msg: str) -> None:
         if self._has_rank_0:
             self._write(f"{msg}\n")
-            self._checks.line_written(clock.monotonic())
 
     def next_deadline(self) -> float | None:
         """When :meth:`on_time` has something to do."""
-        return self._checks.next_deadline()
+        return self._machine.next_deadline() if self._has_rank_0 else None
 
     def on_time(self) -> None:
         """Repeat the line of a restart that goes on, if it is time."""
-        self._checks.on_time(clock.monotonic())
+        self._machine.on_time(clock.monotonic())
 
     def cycle_begins(self, cycle: int, *, has_rank_0: bool) -> None:
         """Ranks are about to be started, rank 0 by this launcher or by another."""

@@ -2,10 +2,6 @@
 
 A launcher of several nodes that is stopped (SIGSTOP, a debugger) cannot end its ranks before the
 others go on without it; its monitors read until when ranks may live, and can.
-
-    until      by CLOCK_MONOTONIC in seconds; 0: without an end
-    moved_at   when the launcher did something last
-    wake_s     how long a monitor that slept leaves the launcher to wake up, too
 """
 
 from __future__ import annotations
@@ -15,8 +11,9 @@ import os
 
 from holdfast.base.pure.excuse import Excuse
 
-_WORDS = 3
-_BYTES = 8 * _WORDS
+_UNTIL, _MOVED_AT, _WAKE_S = range(3)
+"""Words. ``_WAKE_S``: how long a monitor that slept leaves the launcher to wake up, too."""
+_BYTES = 8 * 3
 
 
 class Lease:
@@ -49,17 +46,17 @@ class Lease:
             os.close(fd)
         self._words = memoryview(self._map).cast("d")
         if writable:
-            self._words[2] = wake_s
+            self._words[_WAKE_S] = wake_s
 
     @property
     def until(self) -> float | None:
         """When it ends, by CLOCK_MONOTONIC in seconds; None: it does not."""
-        return self._words[0] or None
+        return self._words[_UNTIL] or None
 
     @property
     def moved_at(self) -> float:
         """When its launcher last did something."""
-        return self._words[1]
+        return self._words[_MOVED_AT]
 
     def end(self, now: float) -> float | None:
         """When a monitor that is awake at ``now`` is to end the ranks; None: it need not.
@@ -71,13 +68,13 @@ class Lease:
         if until is None or now < until:
             return until
         if self._excused[0] != until:
-            self._excused = until, Excuse(now, now - until).extend(until, self._words[2])
+            self._excused = until, Excuse(now, now - until).extend(until, self._words[_WAKE_S])
         return self._excused[1]
 
     def extend(self, until: float | None, now: float) -> None:
         """Let it end then."""
-        self._words[1] = now
-        self._words[0] = until or 0.0
+        self._words[_MOVED_AT] = now
+        self._words[_UNTIL] = until or 0.0
 
     def close(self) -> None:
         """Unmap."""

@@ -23,17 +23,15 @@ class Page:
     """A mapped page.
 
     Attributes:
-        path: The file.
         words: Its words, a memoryview of format ``d``; another one after :meth:`leave_in_child`.
             A store is ``words[i] = x``, nothing else.
     """
 
-    __slots__ = ("_descriptor", "_map", "path", "words")
+    __slots__ = ("_descriptor", "_map", "words")
 
     def __init__(
-        self, path: str, mapped: mmap.mmap | bytearray, descriptor: OwnDescriptor | None = None
+        self, mapped: mmap.mmap | bytearray, descriptor: OwnDescriptor | None = None
     ) -> None:
-        self.path = path
         self._descriptor = descriptor
         self._use(mapped)
 
@@ -102,12 +100,9 @@ class Page:
 
 
 def create_page(path: str, cycle: int) -> None:
-    """Make the file of a page: no rank armed, no section, no limit.
+    """Make the file of a page, on tmpfs if possible: no rank armed, no section, no limit.
 
-    Args:
-        path: Where, on tmpfs if possible; only the user can read it. An existing file is replaced:
-            processes that have it mapped keep the old one.
-        cycle: The cycle that the page is for.
+    Only the user can read it. An existing file is replaced: processes that have it mapped keep it.
 
     Raises:
         PageError: The file cannot be made, or there is no space for it.
@@ -116,7 +111,7 @@ def create_page(path: str, cycle: int) -> None:
     try:
         fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            page = Page(fresh, _allocated(fd))
+            page = Page(_allocated(fd))
         finally:
             os.close(fd)
         page.words[layout.CYCLE] = float(cycle)
@@ -152,7 +147,7 @@ def anonymous_page() -> Page:
 
     descriptor = OwnDescriptor(system_calls.memory_file("holdfast_page"))
     try:
-        page = Page("(anonymous)", _allocated(descriptor.fd), descriptor)
+        page = Page(_allocated(descriptor.fd), descriptor)
     except OSError:
         descriptor.close()
         raise
@@ -173,7 +168,7 @@ def map_page(path: str, *, writable: bool) -> Page:
             if size != layout.PAGE_BYTES:
                 raise PageError(f"page {path!r} has {size} bytes, expected {layout.PAGE_BYTES}")
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-            page = Page(path, mmap.mmap(fd, size, access=access))
+            page = Page(mmap.mmap(fd, size, access=access))
         finally:
             os.close(fd)
     except PageError:
@@ -192,4 +187,4 @@ def map_page(path: str, *, writable: bool) -> Page:
 
 def private_page() -> Page:
     """A page that no other process sees: stores go nowhere."""
-    return Page("(private)", bytearray(layout.PAGE_BYTES))
+    return Page(bytearray(layout.PAGE_BYTES))

@@ -67,7 +67,7 @@ class Stamps:
     """The writer of both; one at a time in a process.
 
     Args:
-        words: Of a shared page, format ``d``.
+        words: Of a shared page.
         main: Index of the word for the main thread's stamp.
         thread: Index of the word for the watcher thread's.
     """

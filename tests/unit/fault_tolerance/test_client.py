@@ -754,9 +754,14 @@ def test_heartbeat_limits_follow_from_the_intervals(make_monitor, one_rank) -> N
     assert monitor.word(layout.LEARNED_HEARTBEAT) == 1.0
     assert monitor.word(layout.LIMITS_VERSION) % 2 == 0
     assert monitor.heard[-1] == {
-        "op": "timeoutsinforce",
-        "heartbeat": {"initial": 2.0 * initial, "subsequent": 2.0 * gap, "learned": True},
-        "section": None,
+        "op": "timeouts",
+        "initial": 2.0 * initial,
+        "subsequent": 2.0 * gap,
+        "out_of_section": client.section_timeouts.out_of_section,
+        "sections": client.section_timeouts.section,
+        "learned": {"heartbeat": True, "out_of_section": False, "sections": []},
+        "section_ends_initial": False,
+        "exit": None,
     }
 
     client._longest_gap = 3.0 * gap
@@ -837,13 +842,9 @@ def test_limits_that_the_monitor_raises_are_taken_over(monitor, client, one_rank
     """They tripped before, and must not do it twice."""
     client.send_heartbeat()
     client.send_heartbeat()
-    monitor.reply["timeoutsinforce"] = {
+    monitor.reply["timeouts"] = {
         "op": "ok",
-        "raised": {
-            "heartbeat": {"initial": 30.0, "subsequent": 60.0},
-            "section": {},
-            "out_of_section": None,
-        },
+        "raised": {"initial": 30.0, "subsequent": 60.0, "sections": SECTIONS},
     }
     client.calculate_and_set_hb_timeouts()
     assert client.hb_timeouts.subsequent == 60.0
@@ -851,9 +852,14 @@ def test_limits_that_the_monitor_raises_are_taken_over(monitor, client, one_rank
 
     client.start_section("step")
     client.end_section("step")
-    monitor.reply["timeoutsinforce"] = {
+    monitor.reply["timeouts"] = {
         "op": "ok",
-        "raised": {"heartbeat": None, "section": {"step": 61.0}, "out_of_section": 62.0},
+        "raised": {
+            "initial": 30.0,
+            "subsequent": 60.0,
+            "sections": {**SECTIONS, "step": 61.0},
+            "out_of_section": 62.0,
+        },
     }
     client.calculate_and_set_section_timeouts(["step"])
     assert client.section_timeouts.section["step"] == 61.0
@@ -866,7 +872,7 @@ def test_limits_that_the_monitor_refuses_are_not_in_force(monitor, client, one_r
     """All or nothing: page and fields are as before."""
     client.send_heartbeat()
     client.send_heartbeat()
-    monitor.reply["timeoutsinforce"] = {"op": "error", "text": "no"}
+    monitor.reply["timeouts"] = {"op": "error", "text": "no"}
     with pytest.raises(RankMonitorClientError, match="answered 'no'"):
         client.calculate_and_set_hb_timeouts()
     assert monitor.word(layout.LIMIT_HEARTBEAT) == 2700.0
@@ -1023,9 +1029,9 @@ def test_state_goes_through_json_and_back(monitor, when) -> None:
         client.init_workload_monitoring()
     assert client.state_dict() == STATE
     assert client.hb_timeouts.were_calculated
-    assert monitor.operations() == ["hello", "armed", "timeoutsinforce"]
-    assert monitor.heard[-1]["section"]["learned"] == ["setup", "step"]
-    assert monitor.heard[-1]["heartbeat"]["learned"] is True
+    assert monitor.operations() == ["hello", "armed", "timeouts"]
+    assert monitor.heard[-1]["learned"]["sections"] == ["setup", "step"]
+    assert monitor.heard[-1]["learned"]["heartbeat"] is True
     assert monitor.word(layout.LIMIT_HEARTBEAT) == 40.0
     assert monitor.slot("save")[2:] == [math.inf, 0.0]
     client.shutdown_workload_monitoring()
@@ -1146,9 +1152,9 @@ def test_a_replaced_monitor_is_found_by_the_next_request(monitor, client, one_ra
     """The client connects again, says that it goes on, and repeats what it asked."""
     client.send_heartbeat()
     client.send_heartbeat()
-    monitor.reply["timeoutsinforce"] = "hang up"
+    monitor.reply["timeouts"] = "hang up"
     assert client.calculate_and_set_hb_timeouts()
-    assert monitor.operations() == ["hello", "armed", "timeoutsinforce", "hello", "timeoutsinforce"]
+    assert monitor.operations() == ["hello", "armed", "timeouts", "hello", "timeouts"]
     assert monitor.heard[3]["resume"] is True
     client.shutdown_workload_monitoring()
     assert monitor.operations()[-1] == "leavemonitor"
@@ -1156,7 +1162,7 @@ def test_a_replaced_monitor_is_found_by_the_next_request(monitor, client, one_ra
 
 def test_only_one_new_connection_is_tried(monitor, client, caplog) -> None:
     """Then the page is enough: whoever watches this rank next reads it there."""
-    monitor.reply["timeoutsinforce"] = "hang up"
+    monitor.reply["timeouts"] = "hang up"
     monitor.reply["hello"] = "hang up"
     client.load_state_dict(STATE)
     assert "rank 3: its monitor does not answer" in caplog.text
@@ -1165,7 +1171,7 @@ def test_only_one_new_connection_is_tried(monitor, client, caplog) -> None:
     assert monitor.word(layout.LIMIT_HEARTBEAT) == 40.0
 
     client.load_state_dict(STATE)  # the next call tries again
-    assert monitor.operations()[2:] == ["timeoutsinforce", "hello", "hello", "timeoutsinforce"]
+    assert monitor.operations()[2:] == ["timeouts", "hello", "hello", "timeouts"]
 
 
 def test_a_monitor_that_is_silent_holds_nobody_up(
@@ -1184,7 +1190,7 @@ def test_a_monitor_that_is_silent_holds_nobody_up(
     monkeypatch.setattr(link_module.Connection, "request", note)
     client.send_heartbeat()
     client.send_heartbeat()
-    monitor.reply["timeoutsinforce"] = "silence"
+    monitor.reply["timeouts"] = "silence"
     assert client.calculate_and_set_hb_timeouts() is True
     assert client.hb_timeouts.subsequent == 30.0
     assert (monitor.word(layout.LIMIT_HEARTBEAT), monitor.word(layout.LEARNED_HEARTBEAT)) == (30, 1)
@@ -1202,7 +1208,7 @@ def test_a_monitor_that_is_silent_holds_nobody_up(
 
 def test_a_monitor_that_goes_on_is_heard_again(monitor, client, monkeypatch) -> None:
     """Its late answers are not taken for those to later questions."""
-    monitor.reply["timeoutsinforce"] = "late"
+    monitor.reply["timeouts"] = "late"
     monkeypatch.setattr(link_module, "_ANSWER_S", 0.05)
     client.load_state_dict(STATE)
     monkeypatch.setattr(link_module, "_ANSWER_S", BOUND_S)
@@ -1210,9 +1216,9 @@ def test_a_monitor_that_goes_on_is_heard_again(monitor, client, monkeypatch) -> 
     client.load_state_dict(STATE)
     until(lambda: not client._link._connection.owes_answers())
 
-    monitor.reply["timeoutsinforce"] = {
+    monitor.reply["timeouts"] = {
         "op": "ok",
-        "raised": {"heartbeat": {"initial": 100.0, "subsequent": 80.0}, "section": {}},
+        "raised": {"initial": 100.0, "subsequent": 80.0, "sections": SECTIONS},
     }
     client.load_state_dict(STATE)
 
@@ -1221,7 +1227,7 @@ def test_a_monitor_that_goes_on_is_heard_again(monitor, client, monkeypatch) -> 
 
 def test_a_monitor_of_another_cycle_is_refused(monitor, client) -> None:
     """A straggler of the last cycle must not be taken for a rank of this one."""
-    monitor.reply["timeoutsinforce"] = "hang up"
+    monitor.reply["timeouts"] = "hang up"
     monitor.page_path = "/elsewhere"
     with pytest.raises(RankMonitorClientError, match="belongs to another cycle"):
         client.load_state_dict(STATE)
@@ -1229,7 +1235,7 @@ def test_a_monitor_of_another_cycle_is_refused(monitor, client) -> None:
 
 def test_heartbeats_and_sections_need_no_monitor(monitor, client) -> None:
     """Whatever state it is in (P-1)."""
-    monitor.reply["timeoutsinforce"] = "hang up"
+    monitor.reply["timeouts"] = "hang up"
     monitor.reply["hello"] = "hang up"
     with contextlib.suppress(RankMonitorClientError):
         client.load_state_dict(STATE)

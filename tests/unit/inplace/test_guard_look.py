@@ -79,7 +79,7 @@ def test_a_rank_without_stacks_and_one_that_is_gone_show_what_there_is(
 
 def digest_of(samples: KeptSamples, text: str) -> RankDigest:
     """The guard's, of a rank with these stacks, before any signal."""
-    page = Page("", bytearray(layout.PAGE_BYTES))
+    page = Page(bytearray(layout.PAGE_BYTES))
     page.words[layout.NUMBER] = 8.0
     process: Any = SimpleNamespace(pid=42)
     rank: Any = SimpleNamespace(page=page, process=process)

@@ -14,6 +14,7 @@ from holdfast.page.pure.clocks import (
     INITIAL_HEARTBEAT,
     OUTSIDE_SECTIONS,
     SECTION,
+    Learned,
     Timeouts,
 )
 from holdfast.page.pure.page_view import PageView
@@ -74,12 +75,12 @@ def test_learned_limits_are_marked() -> None:
     page.words[layout.LEARNED_OUTSIDE] = 1.0
     page.words[layout.slot(0) + layout.LEARNED] = 1.0
 
-    assert view(page).limits().learned == {
-        (INITIAL_HEARTBEAT, None),
-        (HEARTBEAT, None),
-        (OUTSIDE_SECTIONS, None),
-        (SECTION, "step"),
-    }
+    learned = view(page).limits().learned
+    assert learned == Learned(heartbeat=True, out_of_section=True, sections=("step",))
+    for clock in (INITIAL_HEARTBEAT, HEARTBEAT, OUTSIDE_SECTIONS):
+        assert learned.has(clock, None)
+    assert learned.has(SECTION, "step")
+    assert not learned.has(SECTION, "checkpoint")
 
 
 def test_half_written_limits_leave_the_old_ones_in_force() -> None:

@@ -77,14 +77,14 @@ def verdict(said: Said, cycle: Cycle, overdue: RunningClock, **page: Any) -> Ite
     view = SimpleNamespace(**{**shown, **page})
     watch = monitor.Watch(9, 15.0, TrippedLimits())
     process = proc.Process(os.getpid())
-    identity = {"rank": 3, "local_rank": 1, "node": "n0"}
+    config = messages.ConfigureMonitor({}, 1, None, 15.0, "n0")
     reports: Any = said
     now, every_look = clock.monotonic(), Looks(reports)
     arguments: Any = (
         overdue,
         RankSession(3, process, None),
         view,
-        identity,
+        config,
         cycle,
         watch,
         said,
@@ -233,7 +233,7 @@ def test_a_second_verdict_on_a_rank_has_evidence_of_its_own(
                 OVERDUE,
                 case._session,
                 case._view,
-                case._record,
+                case._config,
                 cycle,
                 case._watch,
                 said,

@@ -9,10 +9,15 @@ from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
 from holdfast.fault_tolerance.timeouts_calc import TimeoutsCalc
 from holdfast.options.arguments import parse_args
 from holdfast.page.pure import clocks
-from holdfast.watch.monitor.limits_in_force import LimitsInForce
-from holdfast.watch.pure import rank_messages as messages
-from holdfast.watch.pure.learned import NEVER, OUTSIDE, TrippedLimits, learn, missing
-from holdfast.watch.rank.limits_state import GivenTimeouts, apply_loaded_sections
+from holdfast.watch.pure.learned import (
+    NEVER,
+    OUTSIDE,
+    LimitsInForce,
+    TrippedLimits,
+    learn,
+    missing,
+)
+from holdfast.watch.rank.limits_state import apply_loaded_sections
 
 seconds = st.floats(min_value=1e-3, max_value=1e5)
 
@@ -81,17 +86,17 @@ optional_seconds = st.none() | seconds
 
 @given(
     given=st.builds(
-        GivenTimeouts,
+        clocks.Timeouts,
+        optional_seconds,
         optional_seconds,
         optional_seconds,
         st.fixed_dictionaries({"a": optional_seconds, "b": optional_seconds}),
-        optional_seconds,
     ),
     calls=st.lists(st.tuples(seconds, seconds, seconds, st.booleans()), min_size=1, max_size=5),
 )
 def test_no_history_of_calculations_goes_below_the_given_timeouts(given, calls) -> None:
     """Each starts from the limits of the one before; the first from the given ones."""
-    sections = SectionTimeouts(dict(given.section), given.out_of_section)
+    sections = SectionTimeouts(dict(given.sections), given.out_of_section)
     heartbeats = HeartbeatTimeouts(given.initial, given.subsequent)
     for one_s, other_s, outside_s, may_shorten in calls:
         calc = TimeoutsCalc(
@@ -110,7 +115,7 @@ def test_no_history_of_calculations_goes_below_the_given_timeouts(given, calls) 
         )
         for now in (sections, loaded):
             assert is_at_least(now.out_of_section, given.out_of_section)
-            assert all(is_at_least(now.section[name], given.section[name]) for name in "ab")
+            assert all(is_at_least(now.section[name], given.sections[name]) for name in "ab")
         assert is_at_least(heartbeats.initial, given.initial)
         assert is_at_least(heartbeats.subsequent, given.subsequent)
 
@@ -180,8 +185,8 @@ def test_a_floor_of_0_gives_the_values_of_the_original(floor, limit_s, again_s) 
     tripped = TrippedLimits()
     limits = LimitsInForce(tripped)
     limits.configure(cfg.to_wire())
-    learned = messages.TimeoutsInForce(messages.HeartbeatLimits(limit_s, limit_s, learned=True))
-    assert limits.update(learned).heartbeat is None
+    learned = clocks.Timeouts(limit_s, limit_s, learned=clocks.Learned(heartbeat=True))
+    assert limits.update(learned) is None
     tripped.tripped(clocks.HEARTBEAT, None, limit_s)
     limits.update(learned)
     assert limits.limits.subsequent == again_s

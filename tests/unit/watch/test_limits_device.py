@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.watch.rank.limits import _device
+from holdfast.fault_tolerance.timeouts_calc import _device
 
 
 @pytest.mark.parametrize(

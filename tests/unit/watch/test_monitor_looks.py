@@ -44,7 +44,7 @@ def seats() -> Iterator[tuple[RankSession, RankSession]]:
 
 def begin(looks: Looks, session: RankSession, at: float) -> Any:
     """For a verdict of the rank's own monitor."""
-    return looks.begin(session, session.process, SEEN, None, at, 1.0, wakes_stopped=False)
+    return looks.begin(session, SEEN, None, at, 1.0, wakes_stopped=False)
 
 
 def ask(looks: Looks, incident: int, session: RankSession | None, at: float) -> Any:

@@ -17,7 +17,15 @@ from holdfast.base.pure.kill_ladder import (
     TAKING_EVIDENCE,
     UNKILLABLE_S,
 )
-from holdfast.page.pure.clocks import EXIT, HEARTBEAT, SECTION, RunningClock, Snapshot, Timeouts
+from holdfast.page.pure.clocks import (
+    EXIT,
+    HEARTBEAT,
+    SECTION,
+    Learned,
+    RunningClock,
+    Snapshot,
+    Timeouts,
+)
 from holdfast.watch.pure.hang import overdue
 from holdfast.watch.pure.learned import TrippedLimits
 from holdfast.watch.pure.monitor import (
@@ -36,7 +44,6 @@ from holdfast.watch.pure.monitor import (
     SendSignal,
     TakeEvidence,
     Watch,
-    raise_learned,
 )
 
 SIGTERM = 15
@@ -121,7 +128,7 @@ def test_evidence_comes_before_the_signal() -> None:
 
     effects = rank.handle(BEAT, 110.2)
 
-    assert effects == [Conclude(OVERDUE), SendSignal(SIGCONT, HUNG), SendSignal(SIGKILL, HUNG)]
+    assert effects == [Conclude(), SendSignal(SIGCONT, HUNG), SendSignal(SIGKILL, HUNG)]
     assert rank.state == KILLED
     assert rank.handle(RankGone(), 110.3) == []
     assert (rank.state, rank.next_deadline()) == (IDLE, None)
@@ -133,7 +140,7 @@ def test_evidence_that_does_not_come_does_not_hold_up_the_kill() -> None:
 
     assert rank.handle(BEAT, 111.0) == []
     assert rank.handle(BEAT, 111.1) == [
-        Conclude(OVERDUE),
+        Conclude(),
         SendSignal(SIGCONT, HUNG),
         SendSignal(SIGKILL, HUNG),
     ]
@@ -144,7 +151,7 @@ def test_stop_is_polite_then_forced() -> None:
     rank = hung(SIGTERM)
     rank.handle(EvidenceTaken(), 110.2)
     assert rank.handle(BEAT, 110.2) == [
-        Conclude(OVERDUE),
+        Conclude(),
         SendSignal(SIGCONT, HUNG),
         SendSignal(SIGTERM, HUNG),
     ]
@@ -161,7 +168,7 @@ def test_a_rank_that_outlives_sigkill_is_reported_once() -> None:
     rank.handle(EvidenceTaken(), 110.2)
     rank.handle(BEAT, 110.2)
 
-    assert rank.handle(BEAT, 110.2 + UNKILLABLE_S) == [ReportStuck(OVERDUE)]
+    assert rank.handle(BEAT, 110.2 + UNKILLABLE_S) == [ReportStuck()]
     assert (rank.state, rank.next_deadline()) == (STUCK, None)
     assert rank.handle(BEAT, 1e6) == []
 
@@ -225,7 +232,7 @@ def test_a_little_late_is_not_late() -> None:
 def test_a_learned_limit_trips_once_at_one_value() -> None:
     """The next watch with the same learned limit gets a longer one; configured ones stay."""
     rank = watch()
-    limits = Timeouts(subsequent=10.0, sections={"s": 90.0}, learned=[(HEARTBEAT, None)])
+    limits = Timeouts(subsequent=10.0, sections={"s": 90.0}, learned=Learned(heartbeat=True))
     beat = PageRead(Snapshot(1.0, heartbeat_at=100.0), limits)
     rank.handle(beat, 100.0)
     rank.handle(beat, 110.1)
@@ -233,7 +240,7 @@ def test_a_learned_limit_trips_once_at_one_value() -> None:
     rank.handle(RankGone(), 111.0)
 
     rank.handle(PageRead(Snapshot(200.0, heartbeat_at=200.0), limits), 200.0)
-    raised = raise_learned(limits, rank.tripped)
+    raised = rank.tripped.raised(limits)
 
     assert raised.subsequent == 20.0
     assert raised.sections == {"s": 90.0}
@@ -278,7 +285,7 @@ def test_a_rank_that_leaves_during_a_verdict_is_let_go_and_must_end() -> None:
     for now in (100.0, 110.1, 110.1):
         rank.handle(BEAT, now)
 
-    assert rank.handle(left(110.2), 110.3) == [Abandon(OVERDUE, HAS_LEFT)]
+    assert rank.handle(left(110.2), 110.3) == [Abandon(HAS_LEFT)]
     assert rank.next_deadline() == 170.2
 
 
@@ -419,7 +426,7 @@ def test_a_signal_without_a_grace_is_followed_by_nothing() -> None:
     rank.handle(BEAT, 110.1)
     rank.handle(BEAT, 110.1)
     rank.handle(EvidenceTaken(), 110.2)
-    sent = [Conclude(OVERDUE), SendSignal(SIGCONT, HUNG), SendSignal(SIGTERM, HUNG)]
+    sent = [Conclude(), SendSignal(SIGCONT, HUNG), SendSignal(SIGTERM, HUNG)]
     assert rank.handle(BEAT, 110.2) == sent
     for now in (125.3, 1e6):
         assert rank.handle(BEAT, now) == []

@@ -24,11 +24,8 @@ from tests.unit.node.test_control_endpoint import is_hung_up_on, no_descriptor_f
 class Quiet:
     """A host to whom nothing happens."""
 
-    def catch_up(self) -> None:
-        """Nothing was said."""
-
-    def is_closing(self) -> bool:
-        return False
+    def may_accept(self) -> bool:
+        return True
 
     def warns(self, line: str) -> None:
         raise AssertionError(line)
@@ -87,7 +84,7 @@ def test_without_a_free_descriptor_a_rank_waits_until_there_is_one(tmp_path: Pat
         deadline = visitors.next_deadline()
         assert deadline is not None
         wait_until(deadline)
-        visitors.dismiss_late(deadline)
+        visitors.on_time(deadline)
         descriptors.wait(30.0)
         descriptors.wait(30.0)
         assert b"welcome" in rank.recv(1000)
@@ -98,8 +95,8 @@ def test_without_a_free_descriptor_a_rank_waits_until_there_is_one(tmp_path: Pat
 def test_a_monitor_that_ends_leaves_calls_to_its_successor(tmp_path: Path) -> None:
     """Which is given the same listener."""
     path, host, descriptors = f"{tmp_path}/s", Quiet(), Descriptors()
+    host.may_accept = lambda: False  # type: ignore[method-assign]
     visitors, listener = open_visitors(path, descriptors, host)
-    host.is_closing = lambda: True  # type: ignore[method-assign]
     with socket.socket(socket.AF_UNIX) as rank:
         rank.connect(path)
         descriptors.wait(30.0)
@@ -132,7 +129,7 @@ def test_a_hello_that_came_while_the_monitor_was_stopped_counts(tmp_path: Path) 
         rank.sendall(encode({"op": "hello", "rank": 0, "pid": os.getpid()}))
         deadline = visitors.next_deadline()
         assert deadline is not None
-        visitors.dismiss_late(deadline + 2.0)
+        visitors.on_time(deadline + 2.0)
         descriptors.wait(30.0)
         assert b"welcome" in rank.recv(1000)
         visitors.release("is over")
@@ -158,9 +155,9 @@ def test_who_says_no_hello_is_cut_off_and_named(
     assert is_hung_up_on(long)
     deadline = visitors.next_deadline()
     assert deadline is not None
-    visitors.dismiss_late(deadline - 0.1)
+    visitors.on_time(deadline - 0.1)
     assert visitors.next_deadline() == deadline
-    visitors.dismiss_late(deadline)
+    visitors.on_time(deadline)
     assert deadline <= monotonic() + SILENT_S
     assert b"sent no hello within 5 s" in silent.recv(1000)
     [line] = said
@@ -216,7 +213,7 @@ def test_a_flood_pushes_out_silent_callers_and_no_rank_that_has_spoken(
     assert [too_many in caller.recv(1000) for caller in callers[2:6]] == [True] * 4
     assert len(said) == 1
 
-    visitors.dismiss_late(monotonic() + SILENT_S + 60.0)
+    visitors.on_time(monotonic() + SILENT_S + 60.0)
     deadline = visitors.next_deadline()
     assert deadline is not None
     assert deadline >= monotonic() + SILENT_S + 50.0 + EXCUSED_S, "it was late: they count first"

@@ -53,7 +53,7 @@ def test_a_python_below_a_python_is_not_the_rank(
 ) -> None:
     """The upper one ignores PYTHONPATH, or the lower one would not have found the hook."""
     pid, lines = processes(tmp_path, *programs), Lines()
-    source = StepSource(lines, str(tmp_path))
+    source = StepSource(lines.log, str(tmp_path))
 
     why = [source.rejects(pid, Hello(0, pid, by_steps=True)) for _ in range(2)]
 
@@ -70,7 +70,7 @@ def test_a_python_below_a_python_is_not_the_rank(
 def test_an_orphan_that_the_launcher_has_adopted_is_not_the_rank(tmp_path: Path) -> None:
     """It has the launcher for a parent, as ranks have; but each rank leads a session."""
     pid, lines = processes(tmp_path, "python3.11", session=RANK - 1), Lines()
-    assert StepSource(lines, str(tmp_path)).rejects(pid, Hello(1, pid, by_steps=True))
+    assert StepSource(lines.log, str(tmp_path)).rejects(pid, Hello(1, pid, by_steps=True))
     [(level, _)] = lines.said
     assert level == "debug", "rank 0 says it for all"
 
@@ -78,7 +78,7 @@ def test_an_orphan_that_the_launcher_has_adopted_is_not_the_rank(tmp_path: Path)
 def test_a_fork_of_a_rank_is_rejected_without_a_word(tmp_path: Path) -> None:
     """The steps of the rank itself count."""
     pid, lines = processes(tmp_path, "python3.11", "python3.11", flags=FORKED), Lines()
-    assert StepSource(lines, str(tmp_path)).rejects(pid, Hello(0, pid, by_steps=True))
+    assert StepSource(lines.log, str(tmp_path)).rejects(pid, Hello(0, pid, by_steps=True))
     assert not lines.said
 
 
@@ -88,5 +88,5 @@ def test_a_process_of_unknown_descent_may_be_the_rank(tmp_path: Path, pid: int) 
     processes(tmp_path, "python3.11")
     (tmp_path / str(RANK) / "stat").write_text(f"{RANK} (python3.11) S 0 {RANK} {RANK}{' 0' * 16}")
     lines = Lines()
-    assert StepSource(lines, str(tmp_path)).rejects(pid, Hello(0, pid, by_steps=True)) is None
+    assert StepSource(lines.log, str(tmp_path)).rejects(pid, Hello(0, pid, by_steps=True)) is None
     assert not lines.said

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.evidence.pure.evidence import Operations
 from holdfast.evidence.pure.stacks import Frame
 from holdfast.watch.rank import whereabouts
 from holdfast.watch.rank.whereabouts import awaiting, call_of, is_at_store
@@ -178,7 +179,7 @@ def test_greenlets_of_gevent_are_found_by_their_frames(monkeypatch: pytest.Monke
 def test_what_fails_leaves_the_rest_of_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The helper has to answer, or its silence would be taken for a held lock."""
     monkeypatch.setattr(whereabouts, "call_of", lambda _: 1 // 0)
-    found: list[whereabouts.Whereabouts] = []
+    found: list[Operations] = []
     look = threading.Thread(target=lambda: found.append(whereabouts.whereabouts()))
     look.start()
     look.join()

@@ -6,15 +6,17 @@ Times are seconds of the caller's monotonic clock, limits are seconds.
 
 from __future__ import annotations
 
+from holdfast.base.pure.codec import Limit, Raw
 from holdfast.base.pure.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from collections.abc import Set as AbstractSet
     from typing import TypeAlias
 
-    ClockKey: TypeAlias = tuple[str, str | None]
+    Limits: TypeAlias = Mapping[str, float | None]
+else:
+    Limits = dict[str, Limit | None]
 
 INITIAL_HEARTBEAT = "initial heartbeat"
 HEARTBEAT = "heartbeat"
@@ -24,32 +26,48 @@ EXIT = "process exit"
 FIRST_REPORT = "first report"
 STEP = "optimizer step"
 PAUSE = "pause of steps"
+OF_STEPS = STEP, PAUSE
 MAIN_THREAD = "main thread"
 PING = "ping()"
 
 _NONE: Mapping[str, float] = {}
 
 
+class Learned(Value):
+    """The limits that were calculated from measured intervals, in this cycle or before."""
+
+    heartbeat: bool = False
+    out_of_section: bool = False
+    sections: tuple[Raw, ...] = ()
+
+    def has(self, clock: str, name: str | None) -> bool:
+        """Whether the limit of this clock is one of them; ``name``: of the section."""
+        if clock == SECTION:
+            return name in self.sections
+        if clock == OUTSIDE_SECTIONS:
+            return self.out_of_section
+        return self.heartbeat and clock in (INITIAL_HEARTBEAT, HEARTBEAT)
+
+
 class Timeouts(Value):
-    """How long is too long, in seconds; ``None``: never. Not changed after construction.
+    """How long is too long, in seconds; ``None``: never. A rank sends its own to its monitor.
 
     Attributes:
         initial: From arming to the first heartbeat; of a rank that is awaited, to its arming.
         subsequent: Between heartbeats.
         out_of_section: With no section open.
         sections: Per section name. A section that is not named here is not timed.
-        learned: ``(clock, name)`` of the limits that were calculated from measured intervals.
         section_ends_initial: The first section ends the initial clock, as the first heartbeat does.
         exit: From leaving the monitor to the end of the process.
     """
 
-    initial: float | None = None
-    subsequent: float | None = None
-    out_of_section: float | None = None
-    sections: Mapping[str, float | None] = _NONE
-    learned: AbstractSet[ClockKey] = frozenset()
+    initial: Limit | None = None
+    subsequent: Limit | None = None
+    out_of_section: Limit | None = None
+    sections: Limits = _NONE
+    learned: Learned = Learned()
     section_ends_initial: bool = False
-    exit: float | None = None
+    exit: Limit | None = None
 
 
 class Snapshot(Value):
@@ -119,7 +137,6 @@ class RunningClock(Value):
         clock: One of the kinds above.
         name: Of the section; ``None`` for other clocks.
         since: Instant at which the clock started.
-        limit_s: How old it may become.
     """
 
     clock: str

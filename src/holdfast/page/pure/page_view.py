@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from holdfast.base.pure.codec import Instant
 from holdfast.base.pure.value import Value
-from holdfast.page.pure import clocks, page
-from holdfast.page.pure.clocks import MainThreadMarks, Snapshot, Timeouts
+from holdfast.page.pure import page
+from holdfast.page.pure.clocks import Learned, MainThreadMarks, Snapshot, Timeouts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,12 +72,7 @@ class RankProgress(Value):
 
 
 class PageView:
-    """Reads one page.
-
-    Args:
-        words: Of the page, format ``d``.
-        read_names: Reads the table of section names, in slot order.
-    """
+    """Reads one page; ``read_names``: reads the table of section names, in slot order."""
 
     __slots__ = ("_limits", "_names", "_read_names", "_version", "_words")
 
@@ -90,7 +85,7 @@ class PageView:
 
     @property
     def pid(self) -> int:
-        """Of the rank, as it knows itself; 0 before it armed."""
+        """As the rank knows itself; 0 before it armed."""
         return _whole(self._words[page.PID])
 
     @property
@@ -145,24 +140,22 @@ class PageView:
             longest_step_s=words[page.LONGEST_GAP],
         )
 
+    def _slots(self) -> dict[str, int]:
+        """First word of each section, by its name."""
+        self.limits()
+        return {name: page.slot(index) for index, name in enumerate(self._names)}
+
     def open_sections(self) -> dict[str, float]:
         """Name to opening time; also of a rank that has left or died."""
-        self.limits()
-        words = self._words
-        sections = {}
-        for index, name in enumerate(self._names):
-            opened_at = _instant(words[page.slot(index) + page.OPENED_AT])
-            if opened_at is not None:
-                sections[name] = opened_at
-        return sections
+        words, slots = self._words, self._slots()
+        opened = {name: _instant(words[slot + page.OPENED_AT]) for name, slot in slots.items()}
+        return {name: at for name, at in opened.items() if at is not None}
 
     def ended_sections(self) -> dict[str, ClosedSection]:
         """Sections that have ended at least once; see ``page/pure/page.py``."""
-        self.limits()
         words = self._words
         sections = {}
-        for index, name in enumerate(self._names):
-            slot = page.slot(index)
+        for name, slot in self._slots().items():
             times, total_s = _whole(words[slot + page.TIMES]), words[slot + page.TOTAL_S]
             first_at = _instant(words[slot + page.FIRST_AT])
             closed_at = _instant(words[slot + page.CLOSED_AT])
@@ -173,15 +166,12 @@ class PageView:
 
     def section_names(self) -> list[str]:
         """All that have a slot."""
-        self.limits()
-        return list(self._names)
+        return list(self._slots())
 
     def progress(self, rank: int, armed_at: float | None) -> RankProgress:
-        """A rank's progress for the event files; also of one that is gone.
+        """Progress of a rank (global number) for the event files; also of one that is gone.
 
-        Args:
-            rank: Global.
-            armed_at: When it was armed: a page says so only until the rank leaves.
+        ``armed_at``: when it was armed, which a page says only until the rank leaves.
         """
         words = self._words
         initial_s = _limit(words[page.LONGEST_INITIAL])
@@ -237,22 +227,17 @@ class PageView:
             names = self._read_names()
         except (ValueError, OverflowError):
             names = ()
-        learned: list[clocks.ClockKey] = []
-        if words[page.LEARNED_HEARTBEAT] == 1.0:
-            learned += [(clocks.INITIAL_HEARTBEAT, None), (clocks.HEARTBEAT, None)]
-        if words[page.LEARNED_OUTSIDE] == 1.0:
-            learned.append((clocks.OUTSIDE_SECTIONS, None))
-        sections = {}
-        for index, name in enumerate(names):
-            slot = page.slot(index)
-            sections[name] = _limit(words[slot + page.LIMIT])
-            if words[slot + page.LEARNED] == 1.0:
-                learned.append((clocks.SECTION, name))
+        slots = {name: page.slot(index) for index, name in enumerate(names)}
+        learned = Learned(
+            words[page.LEARNED_HEARTBEAT] == 1.0,
+            words[page.LEARNED_OUTSIDE] == 1.0,
+            tuple(name for name, slot in slots.items() if words[slot + page.LEARNED] == 1.0),
+        )
         return names, Timeouts(
             _limit(words[page.LIMIT_INITIAL]),
             _limit(words[page.LIMIT_HEARTBEAT]),
             _limit(words[page.LIMIT_OUTSIDE]),
-            sections,
-            frozenset(learned),
+            {name: _limit(words[slot + page.LIMIT]) for name, slot in slots.items()},
+            learned,
             section_ends_initial=words[page.SECTION_ENDS_INITIAL] == 1.0,
         )

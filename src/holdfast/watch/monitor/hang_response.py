@@ -45,18 +45,16 @@ class HangResponse:
     """A verdict on its way. Making one announces it and begins to look at the rank.
 
     Args:
-        overdue: The clock that ran out.
+        overdue: The clock that ran out; an attribute, too.
         session: Of the rank.
         view: Its page.
-        identity: Of the rank: ``rank``, ``local_rank``, ``node``.
-        cycle: The launcher's "cycle": where to find the dump, where incidents go (``staged``),
-            where people find them afterwards (``run_dir``), what keeps room for them (``room``).
+        config: Of the monitor.
+        cycle: Where to find the dump, where incidents go.
         watch: How the rank is ended: ``signal``, ``grace_s``.
         reports: To the launcher.
         looks: By which the rank is looked at; at its ``next_step_at`` call :meth:`step`.
         now: Instant of the verdict.
         until: Of the evidence.
-        awaits_verdict: The launcher has the other ranks looked at, and says when to go on.
     """
 
     def __init__(
@@ -64,29 +62,24 @@ class HangResponse:
         overdue: RunningClock,
         session: RankSession,
         view: PageView,
-        identity: Mapping[str, Any],
+        config: messages.ConfigureMonitor,
         cycle: messages.Cycle,
         watch: monitor.Watch,
         reports: Reports,
         looks: Looks,
         now: float,
         until: float,
-        *,
-        awaits_verdict: bool = False,
     ) -> None:
-        self._overdue = overdue
+        self.overdue = overdue
         self._session = session
-        self._process = process = session.process
         self._view = view
+        self._config = config
         self._cycle = cycle
-        self._folder = cycle.incidents
-        self._delivered = cycle.staged, cycle.run_dir
         self._watch = watch
         self._reports = reports
         self._looks = looks
         self._found_at = now
         self._until = until
-        self._awaits_verdict = awaits_verdict
         self._look: RankCollector | None = None
         self._failures: list[str] = []
         self._stacks = ""
@@ -94,10 +87,10 @@ class HangResponse:
         self._is_concluded = False
         self._is_signalled = False
         self._record: dict[str, Any] = {
-            "rank": identity["rank"],
-            "local_rank": identity["local_rank"],
-            "pid": process.pid,
-            "node": identity["node"],
+            "rank": session.rank,
+            "local_rank": config.local_rank,
+            "pid": session.process.pid,
+            "node": config.node,
             "cycle": cycle.cycle,
             "clock": overdue.clock,
             "name": overdue.name,
@@ -135,7 +128,7 @@ class HangResponse:
         snapshot = view.snapshot()
         sections = snapshot.sections if snapshot is not None else {}
         record.update(
-            learned=(self._overdue.clock, self._overdue.name) in view.limits().learned,
+            learned=view.limits().learned.has(self.overdue.clock, self.overdue.name),
             time=clock.local_time(record["wall"]),
             open_sections={name: self._found_at - opened for name, opened in sections.items()},
             iteration=view.iteration,
@@ -143,19 +136,17 @@ class HangResponse:
 
     def _ask(self) -> None:
         make_room(self._cycle.room)
-        if not self._awaits_verdict:
+        awaits_verdict = self._config.awaits_verdict
+        if not awaits_verdict:
             self._looks.forget()  # its facts belong to an earlier verdict
-        within_s = self._until - self._found_at
+        within_s = (self._until - self._found_at) * (SHARE if awaits_verdict else 1.0)
         self._look = self._looks.begin(
             self._session,
-            self._process,
             self._view,
             self._cycle.dump,
             self._found_at,
-            within_s * (SHARE if self._awaits_verdict else 1.0),
-            wakes_stopped=not (
-                self._awaits_verdict or self._overdue.clock in (clocks.PAUSE, clocks.STEP)
-            ),
+            within_s,
+            wakes_stopped=not (awaits_verdict or self.overdue.clock in clocks.OF_STEPS),
         )
 
     def _announce(self) -> None:
@@ -169,16 +160,12 @@ class HangResponse:
         return self._record["cycle"], self._record["rank"], self._record["pid"]
 
     @property
-    def overdue(self) -> RunningClock:
-        """The clock that ran out."""
-        return self._overdue
-
-    @property
     def has_all_evidence(self) -> bool:
         """No more evidence comes, of this rank or of another one."""
         if self._look is None:
             return True
-        return self._look.is_done and (self._looks.has_verdict or not self._awaits_verdict)
+        awaits_verdict = self._config.awaits_verdict and self._looks.verdict is None
+        return self._look.is_done and not awaits_verdict
 
     def step(self, now: float) -> None:
         """Look for evidence."""
@@ -213,7 +200,7 @@ class HangResponse:
             return
         dump = look.stacks.dump
         self._stacks = look.stacks.text
-        state = dump.state if dump is not None else proc.process_state(self._process.pid)
+        state = dump.state if dump is not None else proc.process_state(self._session.process.pid)
         has_stopped = look.stacks.is_left_stopped or (dump is not None and dump.was_stopped)
         self._record.update(
             process=state.to_json() if state is not None else None,
@@ -251,13 +238,13 @@ class HangResponse:
             return
         self._is_signalled = True
         self._reports.send(messages.Signalled(*self._ids, effect.signal, effect.why))
-        is_reported = effect.why == monitor.HUNG and self._looks.has_verdict and self._has_place
+        are_stacks_in_a_file = self._path is not None or not self._stacks
+        is_reported = (
+            effect.why == monitor.HUNG
+            and self._looks.verdict is not None  # the launcher reports it
+            and are_stacks_in_a_file
+        )
         self._reports.log("debug" if is_reported else "warning", self._announcement(effect))
-
-    @property
-    def _has_place(self) -> bool:
-        """The stacks, if there are any, can be read in a file."""
-        return self._path is not None or not self._stacks
 
     def abandon(self, why: str, now: float) -> None:
         """Let the rank go; ``why`` completes "the rank ..."."""
@@ -270,7 +257,7 @@ class HangResponse:
 
     def report_stuck(self) -> None:
         """Say that SIGKILL did not end the process, and where that is."""
-        state = proc.process_state(self._process.pid)
+        state = proc.process_state(self._record["pid"])
         place = f"state {state.state} in {state.wchan or '?'}" if state else "state unknown"
         self._note(f"still there {kill_ladder.UNKILLABLE_S:g} s after SIGKILL, {place}")
         self._reports.send(messages.Unkillable(*self._ids, kill_ladder.UNKILLABLE_S, place))
@@ -321,26 +308,22 @@ class HangResponse:
 
     def _shown(self, path: str | None) -> str | None:
         """Path of the same file in the run folder, to which the launcher delivers it."""
-        staged, run_dir = self._delivered
+        staged, run_dir = self._cycle.staged, self._cycle.run_dir
         if path is None or staged is None or run_dir is None:
             return path
         return path.replace(staged, run_dir, 1)
 
-    def _choose_path(self, folder: str) -> str:
-        asked, record = self._looks.asked, self._record
-        if asked is None:
-            return _fresh_path(folder, record)
-        folder = f"{folder}/{folder_name(asked.incident, asked.cycle)}"
-        os.makedirs(folder, exist_ok=True)
-        return f"{folder}/rank{record['rank']}.json"
-
     def _write(self) -> None:
-        folder, record = self._folder, self._record
+        folder, record, asked = self._cycle.incidents, self._record, self._looks.asked
         if folder is None:
             return
         try:
-            if self._path is None:
-                self._path = self._choose_path(folder)
+            if self._path is None and asked is not None:
+                of_job = f"{folder}/{folder_name(asked.incident, asked.cycle)}"
+                os.makedirs(of_job, exist_ok=True)
+                self._path = f"{of_job}/rank{record['rank']}.json"
+            elif self._path is None:
+                self._path = _fresh_path(folder, record)
             text = incident.report(record, self._stacks)
             write_incident(self._path.removesuffix(".json"), text, record, self._stacks)
         except Exception as error:  # noqa: BLE001 - a full disk does not keep a hung rank alive

@@ -17,7 +17,8 @@ from holdfast.base.own_file import replace_text
 from holdfast.base.processes import proc
 from holdfast.base.pure.printable import printable
 from holdfast.evidence import proc_sample
-from holdfast.evidence.pure.evidence import Operations, folder_name
+from holdfast.evidence.pure.evidence import GONE, Operations, RankDigest, folder_name
+from holdfast.watch.monitor.rank_sessions import RankSession
 from holdfast.watch.pure import monitor_messages as messages
 from holdfast.watch.pure.rank_messages import Dump, Dumped, SayWhere
 
@@ -27,11 +28,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.evidence.collector import RankCollector
-    from holdfast.evidence.pure.evidence import RankDigest
     from holdfast.page.pure.clocks import RunningClock
     from holdfast.page.pure.page_view import PageView
     from holdfast.watch.monitor.monitor_reports import Reports
-    from holdfast.watch.monitor.rank_sessions import RankSession
     from holdfast.watch.pure.rank_messages import Alive
 
 SHARE = 0.5
@@ -42,21 +41,14 @@ the verdict."""
 
 
 class StoppedTime:
-    """For how long one rank has been stopped, as far as looks at /proc tell.
-
-    A process that was continued between two looks has switched contexts.
-    """
+    """For how long one rank has been stopped, as far as looks at /proc tell."""
 
     def __init__(self) -> None:
         self._since: float | None = None
         self._switches = -1
 
-    def forget(self) -> None:
-        """The rank is another one."""
-        self._since = None
-
     def look(self, pid: int, now: float) -> None:
-        """Look at it."""
+        """Look at it. A process that was continued between two looks has switched contexts."""
         shown = proc_sample.look_at(pid)
         if shown is None or shown.state != "T":
             self._since = None
@@ -102,15 +94,9 @@ class Looks:
         """When to call :meth:`step` at the latest."""
         return None if self.look is None else self.look.next_step_at
 
-    @property
-    def has_verdict(self) -> bool:
-        """The launcher says that all ranks have been looked at."""
-        return self.verdict is not None
-
     def begin(
         self,
-        session: RankSession | None,
-        process: proc.Process,
+        session: RankSession,
         view: PageView | None,
         dump: str | None,
         now: float,
@@ -119,12 +105,12 @@ class Looks:
         wakes_stopped: bool,
     ) -> RankCollector:
         """Look at a rank, or go on with the look at it that this incident has begun."""
+        process, helper = session.process, session.helper
         if self.look is None or not self._is_of(process, now):
             from holdfast.evidence.collector import RankCollector  # noqa: PLC0415 - in memory by now
             from holdfast.evidence.dump_signal import signal_of_start  # noqa: PLC0415
 
             self.forget()
-            helper = session.helper if session is not None else None
             signum = (view.dump_signal if view is not None else 0) or signal_of_start(dump)
             self.stopped.look(process.pid, now)
             self.look = RankCollector(
@@ -153,15 +139,15 @@ class Looks:
         if is_another or not self._is_of(session.process if session is not None else None, now):
             self.forget()
         if self.look is None:
-            try:
-                process = session.process if session is not None else proc.Process(message.pid)
-            except (ProcessLookupError, OverflowError):
+            looked_at = session or RankSession.of_pid(message.rank, message.pid)
+            if looked_at is None:
+                gone = RankDigest(message.rank, pid=message.pid, end=GONE)
                 self._reports.send(
-                    messages.EvidenceCollected(message.incident, message.cycle, _of_gone(message))
+                    messages.EvidenceCollected(message.incident, message.cycle, gone)
                 )
                 return
-            self.begin(session, process, view, dump, now, message.within_s, wakes_stopped=False)
-            self._process = process if session is None else None
+            self.begin(looked_at, view, dump, now, message.within_s, wakes_stopped=False)
+            self._process = looked_at.process if session is None else None
         self.asked, self._has_reported = message, False
 
     def _is_of(self, process: proc.Process | None, now: float) -> bool:
@@ -179,9 +165,10 @@ class Looks:
         else:
             self.look.helper.answered(message if isinstance(message, Operations) else None)
 
-    def step(self, now: float) -> bool:
-        """Whether the look is over."""
-        return self.look is None or self.look.step(now)
+    def step(self, now: float) -> None:
+        """Go on with the look."""
+        if self.look is not None:
+            self.look.step(now)
 
     def report(
         self,
@@ -196,34 +183,21 @@ class Looks:
         if look is None or asked is None or self._has_reported or not look.is_done:
             return
         self._has_reported = True
-        found = self._digest(look, {**identity, "rank": asked.rank}, view, overdue, now)
-        if overdue is None and not self.is_gentle:
-            self._write(look, found, cycle)
-        self._reports.send(messages.EvidenceCollected(asked.incident, asked.cycle, found))
-
-    def _digest(
-        self,
-        look: RankCollector,
-        identity: dict[str, Any],
-        view: PageView | None,
-        overdue: RunningClock | None,
-        now: float,
-    ) -> RankDigest:
         from holdfast.evidence.pure.rank_digest import digest  # noqa: PLC0415 - in memory by now
 
-        snapshot = view.snapshot() if view is not None else None
-        iteration = view.iteration if view is not None else None
-        seen = look.seen()
-        return digest(
-            identity,
-            seen,
-            snapshot,
-            iteration,
+        found = digest(
+            {**identity, "rank": asked.rank},
+            look.seen(),
+            view.snapshot() if view is not None else None,
+            view.iteration if view is not None else None,
             overdue,
             now,
             pause_s=self.pause_s,
             stopped_s=self.stopped.seconds(now),
         )
+        if overdue is None and not self.is_gentle:
+            self._write(look, asked, found, cycle)
+        self._reports.send(messages.EvidenceCollected(asked.incident, asked.cycle, found))
 
     def go_on(self, message: messages.Proceed, now: float) -> None:
         """The verdict is there: a rank that was left stopped is woken for its stacks.
@@ -239,34 +213,34 @@ class Looks:
         """The verdict on the rank is carried out, or dropped: a later one takes new evidence."""
         self._fresh_until = min(self._fresh_until, now + messages.JOINS_S)
 
-    def left(self) -> None:
-        """The rank has died or left: evidence that has come by then is all."""
-        self._end_look()
-
-    def failed(self, error: Exception) -> None:
-        """The look at the rank cannot go on."""
-        self._reports.log("error", f"the evidence of a rank is incomplete: {error!r:.200}")
-        self._end_look()
-
-    def _end_look(self) -> None:
+    def end(self, error: Exception | None = None) -> None:
+        """The rank has died or left, or the look failed: evidence that has come by then is all."""
+        errors = [] if error is None else [error]
         try:
             if self.look is not None:
                 self.look.close()
-        except Exception as error:  # noqa: BLE001 - as in hang_response.py
-            self._reports.log("error", f"the evidence of a rank is incomplete: {error!r:.200}")
+        except Exception as another:  # noqa: BLE001 - as in hang_response.py
+            errors.append(another)
+        for each in errors:
+            self._reports.log("error", f"the evidence of a rank is incomplete: {each!r:.200}")
 
-    def _write(self, look: RankCollector, found: RankDigest, cycle: messages.Cycle) -> None:
-        from holdfast.evidence.pure import incident  # noqa: PLC0415 - the same
-        from holdfast.evidence.pure.rank_words import in_words  # noqa: PLC0415 - in memory by now
+    def _write(
+        self,
+        look: RankCollector,
+        asked: messages.CollectEvidence,
+        found: RankDigest,
+        cycle: messages.Cycle,
+    ) -> None:
+        from holdfast.evidence.pure import incident  # noqa: PLC0415 - in memory by now
+        from holdfast.evidence.pure.rank_words import in_words  # noqa: PLC0415 - the same
 
-        assert self.asked is not None
         if cycle.incidents is None:
             return
-        folder = f"{cycle.incidents}/{folder_name(self.asked.incident, self.asked.cycle)}"
+        folder = f"{cycle.incidents}/{folder_name(asked.incident, asked.cycle)}"
         record = {
             **in_words(found),
             "groups": [vars(group) for group in found.groups],
-            "cycle": self.asked.cycle,
+            "cycle": asked.cycle,
             "time": clock.local_time(clock.wall()),
             "operations": recent_operations(look),
         }
@@ -281,17 +255,11 @@ class Looks:
 
     def forget(self) -> None:
         """The rank is another one, or its incident is over."""
-        self._end_look()
+        self.end()
         if self._process is not None:
             self._process.close()
         self.look = self.asked = self.verdict = self._process = None
         self._has_reported, self._fresh_until = False, float("inf")
-
-
-def _of_gone(message: messages.CollectEvidence) -> RankDigest:
-    from holdfast.evidence.pure.evidence import GONE, RankDigest  # noqa: PLC0415
-
-    return RankDigest(message.rank, pid=message.pid, end=GONE)
 
 
 def recent_operations(look: RankCollector) -> list[str]:

@@ -22,11 +22,11 @@ import signal
 import socket
 
 from holdfast.base import clock
-from holdfast.base.processes import proc
 from holdfast.base.processes.bare_process import ignore_signals
 from holdfast.base.processes.process_defaults import raise_descriptor_limit
 from holdfast.base.processes.run_delay import RunDelay
 from holdfast.base.pure.codec import MessageError, decode
+from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.kill_ladder import SIGCONT, SIGKILL
 from holdfast.evidence.pure.evidence import Operations
 from holdfast.evidence.pure.stall_rules import belongs_to
@@ -36,13 +36,12 @@ from holdfast.page.page import Page, PageError, create_page, map_page
 from holdfast.page.pure import clocks
 from holdfast.page.pure.clocks import Snapshot, Timeouts
 from holdfast.page.pure.page_view import PageView
-from holdfast.watch.monitor.limits_in_force import LimitsInForce
-from holdfast.watch.monitor.looks import WAKE_SHARE, Looks
+from holdfast.watch.monitor.looks import WAKE_SHARE, Looks, StoppedTime
 from holdfast.watch.monitor.monitor_reports import Reports
 from holdfast.watch.monitor.rank_sessions import Caller, RankSession, RankSessions
 from holdfast.watch.pure import monitor
 from holdfast.watch.pure import monitor_messages as messages
-from holdfast.watch.pure.learned import TrippedLimits
+from holdfast.watch.pure.learned import LimitsInForce, TrippedLimits
 from holdfast.watch.pure.rank_messages import (
     Alive,
     Armed,
@@ -52,7 +51,6 @@ from holdfast.watch.pure.rank_messages import (
     Hello,
     LeaveMonitor,
     Ok,
-    TimeoutsInForce,
     Welcome,
 )
 
@@ -66,9 +64,8 @@ if TYPE_CHECKING:
     from holdfast.page.lease import Lease
     from holdfast.page.pure.clocks import RunningClock
     from holdfast.watch.monitor.hang_response import HangResponse
-    from holdfast.watch.monitor.restarter import Restarter
     from holdfast.watch.monitor.step_source import StepSource
-    from holdfast.watch.pure.rank_messages import RaisedTimeouts
+    from holdfast.watch.pure.layered_restart import RestartLineWriter
 
 LISTENER_FD = 3
 CONTROL_FD = 4
@@ -119,7 +116,7 @@ class Monitor:
         self._tripped = TrippedLimits()
         self._limits = LimitsInForce(self._tripped)
         self._watch = monitor.Watch(SIGKILL, 0.0, self._tripped)
-        self._restarter: Restarter | None = None
+        self._restarter: RestartLineWriter | None = None
         self._lease: Lease | None = None
         self._lease_over: float | None = None
         self._descendants: Kin | None = None
@@ -156,7 +153,7 @@ class Monitor:
             shutil.rmtree(folder, ignore_errors=True)  # its maker may have been killed
 
     def _next_deadline(self) -> float | None:
-        deadlines = (
+        return earliest(
             self._sessions.next_deadline(),
             self._looks.next_step_at,
             self._watch.next_deadline() if self._is_watching else None,
@@ -164,14 +161,12 @@ class Monitor:
             self._descendants.next_look_at if self._descendants is not None else None,
             self._restarter.next_deadline() if self._restarter is not None else None,
         )
-        return min((at for at in deadlines if at is not None), default=None)
 
     def _tick(self, now: float) -> None:
         self._step_evidence(now)
         if self._is_watching:
             self._look(now)
-        self._sessions.dismiss_late(now)
-        self._sessions.look_for_end(now)
+        self._sessions.on_time(now)
         if self._restarter is not None:
             self._restarter.on_time(now)
         until = self._lease_until(now)
@@ -193,8 +188,7 @@ class Monitor:
             if snapshot is not None and snapshot.is_awaited:
                 cfg: dict[str, Any] = self._config.cfg
                 limits = Timeouts(initial=cfg["first_call_timeout"])
-            delay = self._run_delay
-            waited_s = delay.since_s() if delay is not None else 0.0
+            waited_s = self._run_delay.since_s() if self._run_delay is not None else 0.0
             if not self._feed(monitor.PageRead(snapshot, limits, waited_s), now):
                 break
 
@@ -237,8 +231,15 @@ class Monitor:
             self._look_at_state(now, asks=effect.asks)
         elif isinstance(effect, monitor.SendSignal):
             self._send(effect)
-        elif self._case is not None:
-            self._go_on(self._case, effect, now)
+        elif (case := self._case) is None:
+            return
+        elif isinstance(effect, monitor.Conclude):
+            case.conclude(now)
+        elif isinstance(effect, monitor.ReportStuck):
+            case.report_stuck()
+        elif isinstance(effect, monitor.Abandon):
+            case.abandon(effect.why, now)
+            self._case = None
 
     def _look_at_state(self, now: float, *, asks: bool) -> None:
         session = self._sessions.session
@@ -274,14 +275,13 @@ class Monitor:
             overdue,
             session,
             view,
-            {"rank": session.rank, **self._identity()},
+            self._config,
             cycle,
             self._watch,
             self._reports,
             self._looks,
             now,
             until,
-            awaits_verdict=self._config.awaits_verdict,
         )
         self._step_evidence(now)
 
@@ -308,11 +308,10 @@ class Monitor:
                 overdue = case.overdue if case is not None else None
                 self._looks.report(self._identity(), self._view, overdue, cycle, now)
         except Exception as error:  # noqa: BLE001 - K-2: missing evidence saves no rank
-            self._looks.failed(error)
+            self._looks.end(error)
         if case is not None and case.has_all_evidence:
-            verdict = self._looks.verdict
-            is_hang = verdict is not None and verdict.verdict.is_hang
-            self._feed(monitor.EvidenceTaken(is_hang), now)
+            judged = self._looks.verdict
+            self._feed(monitor.EvidenceTaken(judged is not None and judged.verdict.is_hang), now)
 
     def _identity(self) -> dict[str, Any]:
         session = self._sessions.session
@@ -321,15 +320,6 @@ class Monitor:
             "local_rank": self._config.local_rank,
             "pid": session.process.pid if session is not None else 0,
         }
-
-    def _go_on(self, case: HangResponse, effect: monitor.Effect, now: float) -> None:
-        if isinstance(effect, monitor.Conclude):
-            case.conclude(now)
-        elif isinstance(effect, monitor.ReportStuck):
-            case.report_stuck()
-        elif isinstance(effect, monitor.Abandon):
-            case.abandon(effect.why, now)
-            self._case = None
 
     # ------------------------------------------------------------ from the launcher
 
@@ -370,7 +360,7 @@ class Monitor:
                         self._feed(verdict, now)
         if self._control.gone is not None and not self._over:
             self._over = True
-            self._launcher_gone()
+            self._end_all()
 
     def _configure(self, config: messages.ConfigureMonitor) -> None:
         self._config = config
@@ -392,10 +382,11 @@ class Monitor:
             self._socket_file = OwnFile(self._listener.getsockname())
             self._end_on_signals()
         if config.restarter:
-            from holdfast.watch.monitor.restarter import Restarter  # noqa: PLC0415 - where used
+            from holdfast.watch.pure.layered_restart import RestartLineWriter  # noqa: PLC0415 - where used
 
             every_s = float(cfg["restart_check_interval"])
-            self._restarter = Restarter(self._reports.log_restarter_event, every_s)
+            write = self._reports.log_restarter_event
+            self._restarter = RestartLineWriter(write, every_s, clock.monotonic)
         if path := config.lease:
             from holdfast.page.lease import Lease  # noqa: PLC0415 - in jobs of several nodes only
 
@@ -435,7 +426,7 @@ class Monitor:
         self._cycle, self._has_armed = cycle, False
         self._watch.stopping_at = None
         self._looks.forget()
-        self._looks.stopped.forget()
+        self._looks.stopped = StoppedTime()
         self._is_asked = False
         if self._descendants is not None:
             self._descendants.cycle_began(clock.monotonic())
@@ -461,16 +452,15 @@ class Monitor:
         snapshot = view.snapshot()
         if snapshot is None:
             return
-        try:
-            process = proc.Process(view.pid)
-        except (ProcessLookupError, OverflowError):
+        session = RankSession.of_pid(view.global_rank, view.pid)
+        if session is None:
             return
-        if process.start_ticks != view.start_ticks:  # another process has its pid now
-            process.close()
+        if session.process.start_ticks != view.start_ticks:  # another process has its pid now
+            session.process.close()
             return
         self._limits.limits = view.limits()
-        self._sessions.take(RankSession(view.global_rank, process, None))
-        self._reports.log("info", f"rank {view.global_rank} (pid {process.pid}) is watched again")
+        self._sessions.take(session)
+        self._reports.log("info", f"rank {session.rank} (pid {view.pid}) is watched again")
         if snapshot.left_at is None:
             self._arm()
         else:
@@ -487,11 +477,10 @@ class Monitor:
         if cycle is None or message.cycle != cycle.cycle or self._has_armed:
             return  # the message may have crossed with the rank's
         if self._sessions.session is None:
-            try:
-                process = proc.Process(message.pid)
-            except (ProcessLookupError, OverflowError):
+            session = RankSession.of_pid(message.rank, message.pid)
+            if session is None:
                 return
-            self._sessions.take(RankSession(message.rank, process, None))
+            self._sessions.take(session)
         self._is_watching, self._awaited = True, message
 
     def _look_now(self, message: messages.CollectEvidence) -> None:
@@ -503,10 +492,7 @@ class Monitor:
             try:
                 self._looks.ask(message, session, self._view, cycle.dump, now)
             except Exception as error:  # noqa: BLE001 - as in _step_evidence
-                self._looks.failed(error)
-
-    def _launcher_gone(self) -> None:
-        self._end_all()
+                self._looks.end(error)
 
     def _launcher_stopped(self, until: float, now: float) -> None:
         """It would have ended its ranks itself: the others go on without this node now."""
@@ -533,11 +519,12 @@ class Monitor:
             self._reports.log("warning", f"process {pid} is left alone: {why}")
         return ended.killed
 
-    # ------------------------------------------------------------ from the rank (visitors.Host)
+    # ------------------------------------------------------------ from the rank: rank_sessions.Host
 
-    def is_closing(self) -> bool:
-        """No rank is let in any more."""
-        return self._over
+    def may_accept(self) -> bool:
+        """Whether a rank is let in, after all that the launcher has sent."""
+        self.catch_up()
+        return not self._over
 
     def warns(self, line: str) -> None:
         """Log a line about a caller that does not belong here, or about missing descriptors."""
@@ -548,10 +535,9 @@ class Monitor:
         """Refuse steps of a process that is not the rank."""
         if not hello.by_steps:
             return None
-        if self._step_source is None:
-            from holdfast.watch.monitor.step_source import StepSource  # noqa: PLC0415 - where used
+        from holdfast.watch.monitor.step_source import StepSource  # noqa: PLC0415 - where used
 
-            self._step_source = StepSource(self._reports)
+        self._step_source = self._step_source or StepSource(self._reports.log)
         return self._step_source.rejects(pid, hello)
 
     def accept(self, caller: Caller, session: RankSession, *, is_new: bool) -> None:
@@ -569,9 +555,9 @@ class Monitor:
         takes_helper = page is not None
         caller.send(Welcome(page, cfg, cycle.dump, cycle.cycle, learned, takes_helper))
         self._reports.send(messages.RankConnected(session.rank, session.process.pid))
-        wants_on = caller.hello.resume
         is_writer = view is not None and view.pid == session.process.pid
-        if wants_on and is_writer and (not self._is_watching or self._left_at is not None):
+        is_unwatched = not self._is_watching or self._left_at is not None
+        if caller.hello.resume and is_writer and is_unwatched:
             self._arm()
 
     def _give_own_page(self, pid: int) -> None:
@@ -585,12 +571,12 @@ class Monitor:
             self._reports.log("error", str(error))
         self._map(cycle.page)
 
-    def answer(self, session: RankSession, message: Armed | TimeoutsInForce | LeaveMonitor) -> Ok:
+    def answer(self, session: RankSession, message: Armed | Timeouts | LeaveMonitor) -> Ok:
         """Carry out a request of the rank."""
         match message:
             case Armed():
                 self._arm()
-            case TimeoutsInForce():
+            case Timeouts():
                 return Ok(self._update_limits(message))
             case LeaveMonitor():
                 self._warn_of_open_sections(session)
@@ -636,19 +622,14 @@ class Monitor:
         self._say_bye(session)
         return True
 
-    def _update_limits(self, message: TimeoutsInForce) -> RaisedTimeouts:
-        raised = self._limits.update(message)
+    def _update_limits(self, asked: Timeouts) -> Timeouts | None:
+        raised = self._limits.update(asked)
         new = self._limits.limits
-        if message.heartbeat is not None:
-            self._reports.log(
-                "debug",
-                f"Updated heartbeat timeouts: initial {new.initial}, subsequent {new.subsequent}",
-            )
-        if message.section is not None:
-            self._reports.log(
-                "debug",
-                f"Updated section timeouts: {new.sections}, out of section {new.out_of_section}",
-            )
+        for line in (
+            f"Updated heartbeat timeouts: initial {new.initial}, subsequent {new.subsequent}",
+            f"Updated section timeouts: {new.sections}, out of section {new.out_of_section}",
+        ):
+            self._reports.log("debug", line)
         return raised
 
     def _warn_of_open_sections(self, session: RankSession) -> None:
@@ -673,13 +654,13 @@ class Monitor:
         return self._watches_exit(session, "closed its connection")
 
     def can_be_replaced(self, session: RankSession) -> bool:
-        """Whether a rank that has left, or never came, makes room for another process."""
+        """Whether its rank has left, or never came."""
         is_free = self._left_at is not None or self._awaited is not None
         return session.caller is None and is_free and self._case is None
 
     def left(self, session: RankSession, why: str) -> None:
         """Watch the rank no more."""
-        self._looks.left()
+        self._looks.end()
         if not self._is_watching:
             return
         self._drop(why, clock.monotonic())
@@ -710,19 +691,14 @@ def _close_inherited() -> None:
             os.closerange(fd, fd + 1)  # unlike close, silent about the one that listed the others
 
 
-def _name_process(name: str) -> None:
-    """For ps(1), which would show one interpreter like another."""
-    if os.access("/proc/self/comm", os.W_OK):
-        with open("/proc/self/comm", "w", encoding="ascii") as file:
-            file.write(name)
-
-
 def main() -> None:
     """Be a rank monitor; descriptors 3 and 4 are given by node/processes/controlled_process.py."""
     ignore_signals()
     _close_inherited()
     raise_descriptor_limit()
-    _name_process("holdfast-rmon")
+    if os.access("/proc/self/comm", os.W_OK):  # for ps(1), to tell it from other interpreters
+        with open("/proc/self/comm", "w", encoding="ascii") as name:
+            name.write("holdfast-rmon")
     listener = socket.socket(fileno=LISTENER_FD)
     monitor_of_a_rank = Monitor(listener, socket.socket(fileno=CONTROL_FD))
     monitor_of_a_rank.run()

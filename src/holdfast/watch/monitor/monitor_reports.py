@@ -19,11 +19,7 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class Reports:
-    """All messages and lines of one monitor.
-
-    Args:
-        control: Connection to the launcher.
-    """
+    """All messages and lines of one monitor; ``control``: its connection to the launcher."""
 
     def __init__(self, control: Channel) -> None:
         self._control = control

@@ -18,6 +18,7 @@ from holdfast.evidence.pure.evidence import Operations
 from holdfast.net.channel import RefusedError
 from holdfast.net.pure.frames import MAX_FRAME_BYTES
 from holdfast.net.server import Server
+from holdfast.page.pure.clocks import Timeouts
 from holdfast.watch.pure.rank_messages import (
     FROM_RANK,
     Alive,
@@ -28,7 +29,6 @@ from holdfast.watch.pure.rank_messages import (
     Hello,
     Helper,
     LeaveMonitor,
-    TimeoutsInForce,
 )
 
 TYPE_CHECKING = False
@@ -44,15 +44,12 @@ if TYPE_CHECKING:
     class Host(Protocol):
         """Serves the rank that has the session."""
 
-        def catch_up(self) -> None:
-            """Take in the launcher's messages, before a rank is accepted.
+        def may_accept(self) -> bool:
+            """Whether processes are accepted; the launcher's messages are taken in before.
 
             A rank starts after its monitor was sent "cycle", and must not be judged by an older
             one.
             """
-
-        def is_closing(self) -> bool:
-            """No process is accepted any more."""
 
         def warns(self, line: str) -> None:
             """Log a line about a process that was cut off, or about missing descriptors."""
@@ -63,9 +60,7 @@ if TYPE_CHECKING:
         def accept(self, caller: Caller, session: RankSession, *, is_new: bool) -> None:
             """Welcome ``caller``, which has the session now; ``is_new``: another process had it."""
 
-        def answer(
-            self, session: RankSession, message: Armed | TimeoutsInForce | LeaveMonitor
-        ) -> Ok:
+        def answer(self, session: RankSession, message: Armed | Timeouts | LeaveMonitor) -> Ok:
             """Carry out a request of the rank."""
 
         def helper_said(self, message: Alive | Operations | Dumped | Counted) -> None:
@@ -101,7 +96,7 @@ class Caller:
         self.channel = channel
         self.pid = channel.pid
         self.hello = hello
-        self.give_up_at: float | None = None  # how long it may wait for the session
+        self.give_up_at = float("inf")  # how long it may wait for the session
 
     def send(self, message: ToRank) -> None:
         """Send a message."""
@@ -109,31 +104,30 @@ class Caller:
 
 
 class RankSession:
-    """The one rank that is served.
-
-    Attributes:
-        caller: Its connection; ``None`` while an adopted rank has not connected.
-        helper: Connection of its helper thread, if it has one.
-    """
+    """The one rank that is served."""
 
     __slots__ = ("caller", "helper", "process", "rank")
 
     def __init__(self, rank: int, process: proc.Process, caller: Caller | None) -> None:
         self.rank = rank
         self.process = process
-        self.caller = caller
-        self.helper: Caller | None = None
+        self.caller = caller  # None: it was adopted, or is awaited, and has not connected
+        self.helper: Caller | None = None  # the connection of its helper thread
+
+    @classmethod
+    def of_pid(cls, rank: int, pid: int, caller: Caller | None = None) -> RankSession | None:
+        """None: there is no such process."""
+        try:
+            return cls(rank, proc.Process(pid), caller)
+        except (ProcessLookupError, OverflowError):
+            return None
 
 
 class RankSessions:
-    """Accepts connections, gives one process the session, and refuses.
-
-    Attributes:
-        session: Of the rank that is served; ``None``: there is none.
-    """
+    """Accepts connections, gives one process the session, and refuses."""
 
     def __init__(self, listener: socket.socket, descriptors: Descriptors, host: Host) -> None:
-        self.session: RankSession | None = None
+        self.session: RankSession | None = None  # of the rank that is served
         self._server = Server(
             listener,
             descriptors,
@@ -142,7 +136,7 @@ class RankSessions:
             greeting="hello",
             unauthenticated_max=_VISITORS_MAX,
             refusal=lambda why: encode(Error(why)),
-            may_accept=self._may_accept,
+            may_accept=host.may_accept,
         )
         self._descriptors = descriptors
         self._host = host
@@ -161,12 +155,13 @@ class RankSessions:
         waiting = (caller.give_up_at for caller in self._waiting)
         return earliest(self._server.next_deadline(), self._look_at, *waiting)
 
-    def dismiss_late(self, now: float) -> None:
-        """Refuse callers that have waited long enough."""
+    def on_time(self, now: float) -> None:
+        """Refuse callers that have waited long enough, and look for the end of the rank."""
         self._server.tick(now)
         for caller in list(self._waiting):
-            if caller.give_up_at is not None and now >= caller.give_up_at:
+            if now >= caller.give_up_at:
                 self.refuse(caller, f"no place to be served within {WAIT_FOR_SEAT_S:g} s")
+        self._look_for_end(now)
 
     def dismiss_all(self, why: str) -> None:
         """Refuse all callers that wait."""
@@ -180,10 +175,6 @@ class RankSessions:
         self._end_connection(caller)
 
     # ------------------------------------------------------------ coming
-
-    def _may_accept(self) -> bool:
-        self._host.catch_up()
-        return not self._host.is_closing()
 
     def _on_first_message(self, channel: Channel, frame: Frame) -> None:
         message = decode(FROM_RANK, frame)
@@ -229,25 +220,20 @@ class RankSessions:
 
     def _on_message(self, caller: Caller, frame: Frame) -> None:
         session = self.session
-        has_session = session is not None and session.caller is caller
-        message = decode(FROM_RANK, frame)
-        if isinstance(message, Hello) and has_session:
-            if self._may_have_session(caller, message):
-                self._admit(caller)
-        elif (
-            isinstance(message, (Alive, Operations, Dumped, Counted))
-            and session
-            and session.helper is caller
-        ):
-            self._host.helper_said(message)
-        elif (
-            session is None
-            or not has_session
-            or not isinstance(message, (Armed, TimeoutsInForce, LeaveMonitor))
-        ):
-            raise RefusedError(_HELLO_FIRST)
-        else:
-            caller.send(self._host.answer(session, message))
+        match decode(FROM_RANK, frame):
+            case Hello() as message if session and session.caller is caller:
+                if self._may_have_session(caller, message):
+                    self._admit(caller)
+            case Armed() | Timeouts() | LeaveMonitor() as request if (
+                session and session.caller is caller
+            ):
+                caller.send(self._host.answer(session, request))
+            case Alive() | Operations() | Dumped() | Counted() as answer if (
+                session and session.helper is caller
+            ):
+                self._host.helper_said(answer)
+            case _:
+                raise RefusedError(_HELLO_FIRST)
 
     def _admit(self, caller: Caller) -> None:
         """Give a caller the session, if it is free, its own, or of a process that has left."""
@@ -258,19 +244,15 @@ class RankSessions:
             session.process.pid != pid and self._host.can_be_replaced(session)
         )
         if session is None or is_new:
-            try:
-                process = proc.Process(pid)
-            except (ProcessLookupError, OverflowError):
+            session = RankSession.of_pid(hello.rank, pid, caller)
+            if session is None:
                 self.refuse(caller, f"there is no process {pid}")
                 return
             self._free("has left, and another process has its place")
-            session = RankSession(hello.rank, process, caller)
             self.take(session)
         elif session.caller is None and session.process.pid == pid:
             session.caller = caller
-        elif (
-            hello.by_steps and session.process.pid != pid
-        ):  # it is inside a step, and must not wait
+        elif hello.by_steps and session.process.pid != pid:  # inside a step it must not wait
             self.refuse(caller, f"process {session.process.pid} is watched")
             return
         elif session.caller is not caller:
@@ -324,8 +306,8 @@ class RankSessions:
             self._look_again_s = _FIRST_LOOK_S
             self._look_at = clock.monotonic() + self._look_again_s
 
-    def look_for_end(self, now: float) -> None:
-        """End the session of a rank that has ended, where no descriptor tells of that."""
+    def _look_for_end(self, now: float) -> None:
+        """Where no descriptor tells of it."""
         if self.session is None or self._look_at is None or now < self._look_at:
             return
         if self.session.caller is not None and not self._waiting:

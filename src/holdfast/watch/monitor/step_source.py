@@ -14,16 +14,9 @@ from holdfast.base.processes import proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
+    from collections.abc import Callable
 
     from holdfast.watch.pure.rank_messages import Hello
-
-    class Lines(Protocol):
-        """Where lines of the log go."""
-
-        def log(self, level: str, text: str) -> None:
-            """Write one."""
-
 
 _INTERPRETERS = ("python", "pypy")
 
@@ -32,12 +25,12 @@ class StepSource:
     """Tells ranks from their children, by their ancestors up to the launcher, the parent process.
 
     Args:
-        reports: Told of the first child that is rejected.
+        log: Takes a line about the first child that is rejected, and its level.
         root: Where processes are found.
     """
 
-    def __init__(self, reports: Lines, root: str = proc.ROOT) -> None:
-        self._reports = reports
+    def __init__(self, log: Callable[[str, str], None], root: str = proc.ROOT) -> None:
+        self._log = log
         self._root = root
         self._has_said = False
 
@@ -54,7 +47,7 @@ class StepSource:
         # The steps of a rank that forks count, and those of its forks need not.
         if not (self._has_said or proc.is_fork(pid, self._root)):
             self._has_said = True
-            self._reports.log(
+            self._log(
                 "warning" if hello.rank == 0 else "debug",  # all ranks of a job start alike
                 f"rank {hello.rank}: optimizer steps of process {pid} do not count as heartbeats, "
                 "because it is a process that the rank has started. The rank's own steps do not "

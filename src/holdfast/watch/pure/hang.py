@@ -90,11 +90,7 @@ def running_in_place(
 ) -> list[RunningClock]:
     """Running clocks of a function that is restarted in place; none while it has switched them off.
 
-    Args:
-        marks: Of the rank's page.
-        since: No clock starts before this instant.
-        ping_since: ``ping()`` counts once it was called after this instant.
-        limit_s: Of each clock.
+    No clock starts before ``since``; ``ping()`` counts once it was called after ``ping_since``.
     """
     if marks.unlimited:
         return []

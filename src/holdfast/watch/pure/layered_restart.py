@@ -10,6 +10,7 @@ UNINITIALIZED ──► INITIALIZE ──► HANDLING_START ──► HANDLING_P
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
@@ -134,22 +135,28 @@ class RankMonitorStateMachine:
             self.transition_to(new_state)
 
 
-class RestartChecks:
-    """When the line of a restart that goes on is written once more.
+class RestartLineWriter(RankMonitorStateMachine):
+    """The state machine of one rank, which repeats the line of a restart that goes on.
 
     Args:
-        machine: Whose restarts.
-        every_s: Seconds between two of its lines.
+        write: Takes a line.
+        every_s: Seconds between two lines while a restart goes on (``restart_check_interval``).
+        clock: Says the instant of a line.
     """
 
-    def __init__(self, machine: RankMonitorStateMachine, every_s: float) -> None:
-        self._machine = machine
+    def __init__(
+        self, write: Callable[[str], None], every_s: float, clock: Callable[[], float]
+    ) -> None:
+        super().__init__(self)
+        self._write = write
         self._every_s = every_s
+        self._clock = clock
         self._next_at: float | None = None
 
-    def line_written(self, now: float) -> None:
-        """The machine has come to a state, and said so."""
-        self._next_at = now + self._every_s if self._machine.is_restarting() else None
+    def log_restarter_event(self, msg: str, /) -> None:
+        """Take one line from the machine."""
+        self._write(msg)
+        self._next_at = self._clock() + self._every_s if self.is_restarting() else None
 
     def next_deadline(self) -> float | None:
         """When :meth:`on_time` has something to do."""
@@ -158,4 +165,4 @@ class RestartChecks:
     def on_time(self, now: float) -> None:
         """Repeat the line, if it is time."""
         if self._next_at is not None and now >= self._next_at:
-            self._machine.handle_periodic_check()
+            self.handle_periodic_check()

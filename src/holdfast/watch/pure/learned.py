@@ -11,9 +11,13 @@ intervals, the same ones on all ranks. Pure.
 
 from __future__ import annotations
 
+from holdfast.page.pure import clocks
+from holdfast.page.pure.clocks import Learned, Timeouts
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from typing import Any
 
 NEVER = -1.0
 """The longest interval of something that has not happened yet."""
@@ -61,16 +65,13 @@ def missing(
     selected: Collection[str] | None,
     with_outside: bool,
 ) -> list[str]:
-    """Sections that must be measured once before limits can be learned.
+    """Sections, and ``OUTSIDE``, that must be measured once before limits can be learned.
 
     Args:
         longest_s: Longest interval per section, all configured sections.
         longest_outside_s: Longest time outside all sections.
         selected: Sections to learn; ``None`` or empty asks for data of all of them.
         with_outside: The limit outside sections is to be learned as well.
-
-    Returns:
-        Names of sections without data, and ``OUTSIDE``; empty when everything is there.
 
     Raises:
         KeyError: A selected section is not configured.
@@ -84,29 +85,87 @@ class TrippedLimits:
 
     The floor keeps most of too short limits away; this catches the rest: the next limit learned for
     the same clock is at least twice the one that tripped.
-
-    Attributes:
-        raises: False: no limit is raised, the values are those that were calculated.
     """
 
     __slots__ = ("_tripped", "raises")
 
     def __init__(self) -> None:
-        self.raises = True
+        self.raises = True  # False: the values are those that were calculated
         self._tripped: dict[tuple[str, str | None], float] = {}
 
     def tripped(self, clock: str, name: str | None, limit_s: float) -> None:
-        """A rank was found hung by a learned limit. The largest limit of a clock is remembered.
-
-        Args:
-            clock: Which clock, in the words of the monitor's reports ("heartbeat", "section", ...).
-            name: The section, ``None`` for a clock that has no name.
-            limit_s: The limit that was exceeded.
-        """
-        key = (clock, name)
+        """A rank was found hung by this limit of ``clock`` (``name``: of the section)."""
+        key = clock, name
         self._tripped[key] = max(limit_s, self._tripped.get(key, 0.0))
 
     def raise_limit(self, clock: str, name: str | None, limit_s: float) -> float:
         """``limit_s``, or twice the limit that tripped if that was not shorter than ``limit_s``."""
         tripped_s = self._tripped.get((clock, name)) if self.raises else None
         return limit_s if tripped_s is None or limit_s > tripped_s else 2.0 * tripped_s
+
+    def raised(self, limits: Timeouts) -> Timeouts:
+        """The limits, learned ones raised where the same value tripped before."""
+        if limits.learned == Learned():
+            return limits
+
+        def raised(clock: str, limit_s: float | None, name: str | None = None) -> float | None:
+            if limit_s is None or not limits.learned.has(clock, name):
+                return limit_s
+            return self.raise_limit(clock, name, limit_s)
+
+        return Timeouts(
+            raised(clocks.INITIAL_HEARTBEAT, limits.initial),
+            raised(clocks.HEARTBEAT, limits.subsequent),
+            raised(clocks.OUTSIDE_SECTIONS, limits.out_of_section),
+            {name: raised(clocks.SECTION, s, name) for name, s in limits.sections.items()},
+            limits.learned,
+            section_ends_initial=limits.section_ends_initial,
+        )
+
+
+_SETTINGS = {
+    "initial": "initial_rank_heartbeat_timeout",
+    "subsequent": "rank_heartbeat_timeout",
+    "out_of_section": "rank_out_of_section_timeout",
+    "sections": "rank_section_timeouts",
+}
+"""Limits, and their settings in the configuration of a monitor."""
+
+
+class LimitsInForce:
+    """Limits that a monitor watches for: configured, set by its ranks, raised if they tripped.
+
+    They outlive ranks and cycles: the welcome of a rank has those that the last one learned.
+    Verdicts come from the page, into which a rank has written the same limits.
+
+    Args:
+        tripped: Learned limits that tripped; shared with the machine that finds them.
+
+    Attributes:
+        limits: As set last, not raised by what tripped since.
+    """
+
+    __slots__ = ("_tripped", "limits")
+
+    def __init__(self, tripped: TrippedLimits) -> None:
+        self._tripped = tripped
+        self.limits = Timeouts()
+
+    def configure(self, cfg: Mapping[str, Any]) -> None:
+        """Start from the configured ones. Who wants no floor wants the calculated values."""
+        self._tripped.raises = cfg.get("learned_timeout_floor") != 0
+        limits = {name: cfg[setting] for name, setting in _SETTINGS.items()}
+        is_initial_default = bool(cfg.get("section_ends_initial_timeout"))
+        self.limits = Timeouts(**limits, section_ends_initial=is_initial_default)
+
+    def update(self, asked: Timeouts) -> Timeouts | None:
+        """Take over the limits a rank has set; return them if some must be longer."""
+        self.limits = self._tripped.raised(asked)
+        return None if self.limits == asked else self.limits
+
+    def welcome(self, cfg: Mapping[str, Any]) -> tuple[dict[str, Any], Learned]:
+        """The launcher's configuration with the limits in force, and which of them were learned."""
+        limits = self._tripped.raised(self.limits)
+        in_force = {setting: getattr(limits, name) for name, setting in _SETTINGS.items()}
+        ends_initial = {"section_ends_initial_timeout": limits.section_ends_initial or None}
+        return {**cfg, **in_force, **ends_initial}, limits.learned

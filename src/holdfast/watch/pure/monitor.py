@@ -16,6 +16,7 @@ A rank that has left its monitor is watched on, by one clock: its process is exp
 
 from __future__ import annotations
 
+from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.excuse import LATE_S, Excuse, overslept
 from holdfast.base.pure.kill_ladder import (
     EVIDENCE_S,
@@ -40,14 +41,10 @@ if TYPE_CHECKING:
 IDLE = "idle"
 WATCHING = "watching"
 
-ARMED_ANEW = "was armed anew"
-"""Why a verdict is dropped of a rank that goes on: a layer inside it restarted it in place."""
-
-GOES_ON = "goes on: it makes no steps, but nothing proves that it hangs"
-"""Why a verdict is dropped of a rank that is watched by its optimizer's steps alone."""
-
+# Why a verdict is dropped
+ARMED_ANEW = "was armed anew"  # a layer inside the rank restarted it in place
+GOES_ON = "goes on: it makes no steps, but nothing proves that it hangs"  # watched by steps alone
 HAS_LEFT = "is not monitored any more"
-"""Why a verdict is dropped of a rank that leaves its monitor."""
 
 HUNG = "hung"
 GRACE_OVER = "grace over"
@@ -100,8 +97,6 @@ class TakeEvidence(Value):
 class Conclude(Value):
     """Write the evidence down, before any signal."""
 
-    overdue: RunningClock
-
 
 class SendSignal(Value):
     """Send a signal to the rank's process alone; ``why`` is ``HUNG`` or ``GRACE_OVER``."""
@@ -113,14 +108,11 @@ class SendSignal(Value):
 class Abandon(Value):
     """The verdict is dropped; ``why`` completes "abandoned: the rank ...". Nothing more is sent."""
 
-    overdue: RunningClock
     why: str
 
 
 class ReportStuck(Value):
     """SIGKILL did not end the process."""
-
-    overdue: RunningClock
 
 
 if TYPE_CHECKING:
@@ -128,26 +120,6 @@ if TYPE_CHECKING:
     """``JobVerdict``: that on a stall or a pause of the job, of which no rank is ended."""
     Effect: TypeAlias = (
         LookAgain | LookAtState | TakeEvidence | Conclude | SendSignal | Abandon | ReportStuck
-    )
-
-
-def raise_learned(limits: Timeouts, tripped: TrippedLimits) -> Timeouts:
-    """The limits, learned ones raised where the same value tripped before."""
-    if not limits.learned:
-        return limits
-
-    def raised(clock: str, name: str | None, limit_s: float | None) -> float | None:
-        if limit_s is None or (clock, name) not in limits.learned:
-            return limit_s
-        return tripped.raise_limit(clock, name, limit_s)
-
-    return Timeouts(
-        raised(clocks.INITIAL_HEARTBEAT, None, limits.initial),
-        raised(clocks.HEARTBEAT, None, limits.subsequent),
-        raised(clocks.OUTSIDE_SECTIONS, None, limits.out_of_section),
-        {name: raised(clocks.SECTION, name, s) for name, s in limits.sections.items()},
-        limits.learned,
-        section_ends_initial=limits.section_ends_initial,
     )
 
 
@@ -220,8 +192,7 @@ class Watch:
                 self._judged = event
             return []
         if self._kill is not None:
-            if self._is_of_steps(self.verdict):
-                self._is_hang = event.is_hang
+            self._is_hang = event.is_hang
             # Not at once: the caller looks first whether the rank is still armed.
             self._kill.evidence_taken(now)
         return []
@@ -242,7 +213,7 @@ class Watch:
             effects += self._leave(ARMED_ANEW if snapshot.left_at is None else HAS_LEFT)
             self._armed_at = snapshot.armed_at
         if self.verdict is None or self._kill is None:
-            return effects + self._judge(snapshot, raise_learned(limits, self.tripped), now)
+            return effects + self._judge(snapshot, self.tripped.raised(limits), now)
         return effects + self._go_on(self.verdict, self._kill, waited_s, now)
 
     def _judge(self, snapshot: Snapshot, limits: Timeouts, now: float) -> list[Effect]:
@@ -259,13 +230,10 @@ class Watch:
         if found != self._suspect:
             self._suspect = found
             return [LookAgain()]
-        if (found.clock, found.name) in limits.learned:
+        if limits.learned.has(found.clock, found.name):
             self.tripped.tripped(found.clock, found.name, found.limit_s)
         self.verdict, self._kill = found, KillLadder(HUNG, self.signal, self.grace_s)
         return [TakeEvidence(found, self._kill.take_evidence(now, self.evidence_s))]
-
-    def _is_of_steps(self, found: RunningClock | None) -> bool:
-        return found is not None and found.clock in (clocks.STEP, clocks.PAUSE)
 
     def _by_progress(self, snapshot: Snapshot, limits: Timeouts) -> tuple[Snapshot, Timeouts]:
         """As known until now; ``initial`` never runs, and makes for looks where no limit is."""
@@ -280,8 +248,7 @@ class Watch:
         shortest_s = hang.shortest_limit(limits)
         if shortest_s is None:
             return None
-        deadline = hang.next_deadline(snapshot, limits, self._excuse)
-        return now + shortest_s if deadline is None else min(deadline, now + shortest_s)
+        return earliest(hang.next_deadline(snapshot, limits, self._excuse), now + shortest_s)
 
     def _go_on(
         self, verdict: RunningClock, kill: KillLadder, waited_s: float, now: float
@@ -289,30 +256,27 @@ class Watch:
         """The rank is still there and armed: take the next step of its verdict, if it is due."""
         step = kill.climb(now, waited_s)
         if step == STUCK:
-            return [ReportStuck(verdict)]
+            return [ReportStuck()]
         if step is None:
             return []
-        if self._is_of_steps(verdict) and not self._is_hang:
+        if verdict.clock in clocks.OF_STEPS and not self._is_hang:
             judged = self._judged or JobVerdict(is_pause=verdict.clock == clocks.PAUSE)
             self.progress.judged(now, judged.again_s, is_pause=judged.is_pause)
             self._leave(GOES_ON)
-            written: list[Effect] = [] if judged.is_pause else [Conclude(verdict)]
-            return [
-                *written,
-                Abandon(verdict, GOES_ON),
-                LookAgain(),
-            ]  # or the page would not be read again
+            written = [] if judged.is_pause else [Conclude()]
+            # Or the page would not be read again.
+            return [*written, Abandon(GOES_ON), LookAgain()]
         is_first = SIGCONT in kill.signals
         why = HUNG if is_first else GRACE_OVER
         signals = [SendSignal(signal, why) for signal in kill.signals]
-        return [Conclude(verdict), *signals] if is_first else [*signals]
+        return [Conclude(), *signals] if is_first else [*signals]
 
     def _leave(self, why: str) -> list[Effect]:
-        abandoned = self.verdict if self.state in (TAKING_EVIDENCE, SIGNALLED) else None
+        is_dropped = self.state in (TAKING_EVIDENCE, SIGNALLED)
         self.verdict = self._kill = None
         self._is_hang, self._judged = False, None
         self._armed_at = self._suspect = self._excuse = self._wake_at = None
-        return [] if abandoned is None else [Abandon(abandoned, why)]
+        return [Abandon(why)] if is_dropped else []
 
 
 def _while_stopping(

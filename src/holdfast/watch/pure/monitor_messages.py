@@ -74,7 +74,6 @@ class Cycle(Value):
     """A cycle begins: forget the rank of the last one.
 
     Attributes:
-        cycle: Its number.
         page: Page of the rank; None: there was no space for one.
         dump: Where the rank writes its stacks.
         incidents: Folder of incidents; None: none are written.
@@ -125,8 +124,6 @@ class CollectEvidence(Value):
 
     Attributes:
         incident: Its number in the job, from 1.
-        cycle: In which it is.
-        rank: Whom to look at.
         pid: The process that the launcher has started for it: it may not have said hello.
         within_s: Seconds; evidence that takes longer is left out, and the digest says so.
     """
@@ -177,10 +174,7 @@ class RankLeft(Value):
 
 
 class LeaseOver(Value):
-    """The ranks of this node are ended, for their launcher did nothing for ``slept_s``.
-
-    Each monitor of the node says so.
-    """
+    """The ranks of this node are ended, for their launcher did nothing for ``slept_s``."""
 
     cycle: Count
     slept_s: float

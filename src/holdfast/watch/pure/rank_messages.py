@@ -3,7 +3,7 @@
 Pure: plain values; their JSON form follows from their fields (``base/pure/codec.py``). ::
 
     rank ──► monitor    Hello                        ◄── Welcome, or Error
-                        Armed TimeoutsInForce LeaveMonitor    ◄── Ok, or Error
+                        Armed Timeouts LeaveMonitor    ◄── Ok, or Error
 
     helper ──► monitor  Helper                       ◄── SayWhere, at an incident
                         Alive, then Operations
@@ -12,18 +12,16 @@ Pure: plain values; their JSON form follows from their fields (``base/pure/codec
                         Uncaught                     ◄── Ok, or Error
                         then ExitsNow, on the same connection; not answered
 
-A node guard calls the same endpoint of the launcher (``inplace/pure/job_calls.py``).
-
-The helper is a thread of the rank with a connection of its own.
-
-The names of files and sections may hold bytes that are not UTF-8.
+The helper is a thread of the rank. A node guard calls the launcher's endpoint, too
+(``inplace/pure/job_calls.py``). Names of files and sections may hold bytes that are not UTF-8.
 """
 
 from __future__ import annotations
 
-from holdfast.base.pure.codec import Count, Limit, Raw, Text, Whole, family
+from holdfast.base.pure.codec import Count, Raw, Text, Whole, family
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.evidence import Operations
+from holdfast.page.pure.clocks import Learned, Timeouts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +38,6 @@ class Hello(Value):
     """Serve me: the first message of a connection.
 
     Attributes:
-        rank: Its global rank.
         pid: Its process, for a monitor that cannot see it (another pid namespace).
         clock_s: CLOCK_MONOTONIC of the rank; None: not said.
         resume: It was served before, by this monitor or by one that this one replaces.
@@ -59,30 +56,6 @@ class Armed(Value):
     """The page is filled in: watch me."""
 
 
-class HeartbeatLimits(Value):
-    """Seconds; None: never. ``learned``: calculated from measured intervals, now or before."""
-
-    initial: Limit | None
-    subsequent: Limit | None
-    learned: bool = False
-
-
-class SectionLimits(Value):
-    """Seconds, None: never. ``learned``: the sections whose limit was calculated."""
-
-    section: dict[str, Limit | None]
-    out_of_section: Limit | None
-    learned: tuple[Raw, ...] = ()
-    out_of_section_learned: bool = False
-
-
-class TimeoutsInForce(Value):
-    """The limits in force are these from now on; None: as before."""
-
-    heartbeat: HeartbeatLimits | None = None
-    section: SectionLimits | None = None
-
-
 class LeaveMonitor(Value):
     """The rank leaves its monitor. Its process is expected to end."""
 
@@ -99,10 +72,7 @@ class Alive(Value):
 
 
 class Counted(Value):
-    """The answer to ``CountCollectives``.
-
-    ``total``: the sum of all groups' sequence numbers, begun and ended; -1: not known.
-    """
+    """``total``: the sum of all groups' sequence numbers, begun and ended; -1: not known."""
 
     total: int = -1
 
@@ -124,14 +94,6 @@ class CountCollectives(Value):
     """To the helper thread: say how many collectives there were."""
 
 
-class Learned(Value):
-    """Which limits of a configuration were calculated, in an earlier cycle."""
-
-    heartbeat: bool = False
-    out_of_section: bool = False
-    sections: tuple[Raw, ...] = ()
-
-
 class Welcome(Value):
     """The rank is served.
 
@@ -140,7 +102,7 @@ class Welcome(Value):
         dump: Where its stacks are written; None: nowhere.
         cycle: The cycle that it is a rank of.
         cfg: The configuration (``FaultToleranceConfig.to_wire``), with the limits in force.
-        learned: The origin of those.
+        learned: Which of those were learned, in an earlier cycle.
         takes_helper: It serves the rank's helper thread.
     """
 
@@ -148,22 +110,14 @@ class Welcome(Value):
     cfg: dict[str, object]
     dump: Raw | None = None
     cycle: Count = 0
-    learned: Learned | None = None
+    learned: Learned = Learned()
     takes_helper: bool = False
 
 
-class RaisedTimeouts(Value):
-    """Limits that must be longer than asked for, because they tripped before; None: as asked."""
-
-    heartbeat: HeartbeatLimits | None = None
-    section: dict[str, Limit | None] | None = None
-    out_of_section: Limit | None = None
-
-
 class Ok(Value):
-    """It is done."""
+    """It is done. ``raised``: limits that must be longer than asked for; they tripped before."""
 
-    raised: RaisedTimeouts | None = None
+    raised: Timeouts | None = None
 
 
 class Error(Value):
@@ -174,10 +128,7 @@ class Error(Value):
 
 # ---------------------------------------------------------------- a rank to its launcher
 class Control(Value):
-    """The rank asks for something that takes effect at the next restart.
-
-    ``action``: the name of a ``WorkloadAction``. ``description``: why, for people.
-    """
+    """The rank asks for a ``WorkloadAction``, by its name. ``description``: why, for people."""
 
     rank: Rank
     action: str
@@ -197,9 +148,7 @@ class ExitsNow(Value):
     """Exit handlers have run; the process ends with exit code 1 as its next step."""
 
 
-FromRank = (
-    Hello | Helper | Armed | TimeoutsInForce | LeaveMonitor | Alive | Operations | Dumped | Counted
-)
+FromRank = Hello | Helper | Armed | Timeouts | LeaveMonitor | Alive | Operations | Dumped | Counted
 ToRank = Welcome | Ok | Error | SayWhere | Dump | CountCollectives
 
 FROM_RANK: Mapping[str, type[FromRank]] = family(FromRank)

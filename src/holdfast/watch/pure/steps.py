@@ -37,10 +37,8 @@ _ASKED_S = 1.0
 class StepProgress:
     """Of one rank at a time; the same object serves every rank and cycle of a monitor.
 
-    Args:
-        floor_s: The least limit.
-
     Attributes:
+        floor_s: The least limit.
         sign_at: The last instant at which progress is known; None: none is.
         longest_s: The longest pause that has ended; negative: there was none.
         next_look_at: When to look at the rank from outside, and to ask it; None: it is unknown.
@@ -125,13 +123,7 @@ class StepProgress:
         return 0.0 if self.sign_at is None else max(0.0, now - self.sign_at)
 
     def judged(self, now: float, again_s: float, *, is_pause: bool) -> None:
-        """All ranks have been looked at, and the rank goes on.
-
-        Args:
-            now: Of the verdict.
-            again_s: After which another look may tell more; 0.0: no such time is known.
-            is_pause: They made no steps for a moment only; else that was a stall.
-        """
+        """All ranks have been looked at, and the rank goes on; the rest as in ``Verdict``."""
         pause_s = self.pause_s(now)
         if not is_pause:
             self._not_before_s = pause_s + (min(again_s, pause_s) if again_s else pause_s)

@@ -1,81 +1,34 @@
 """The other forms of limits: saved with a checkpoint, sent to the monitor, written into the page.
 
-Pure: value types in, JSON-able mappings (or words) out, and back. ``None`` is "no limit", and so is
-infinity in a page.
+Value types in, JSON-able mappings (or words) out, and back. ``None`` is "no limit", and so is
+infinity in a page. Learned limits are saved with the place where they were learned, as durations of
+one place say little about another: a state of another place, or of none, starts at the default
+floor at least.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import sys
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.base.pure.codec import MessageError, decode_fields
+from holdfast.base.pure.value import Value
 from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
 from holdfast.page.pure import page as layout
-from holdfast.watch.pure import rank_messages as messages
+from holdfast.page.pure.clocks import Learned, Timeouts
+
+LEARNED_WHERE = "learned_where"
+"""Its key in a saved state, beside the timeouts: readers of other versions pass over it."""
+_GPUS = "/proc/driver/nvidia/gpus"
+_SCRIPT_BYTES_MAX = 1 << 24
+_MACHINE_BITS = 0xFFFFFF  # what float32 carries exactly: it takes part in a collective
 
 Loaded = tuple[HeartbeatTimeouts | None, SectionTimeouts | None]
 """Parts of a saved state; ``None`` where it has none."""
-
-
-@dataclass
-class LearnedBefore:
-    """Where the limits are from that came with the configuration.
-
-    Some had been learned, in an earlier cycle. To the caller they are configured values
-    (``were_calculated`` is false); the monitor still has to know, for it raises learned limits that
-    tripped and never configured ones. ``section_ends_initial``: the initial heartbeat limit is one
-    that a section ends, too; false for one that was learned or loaded.
-    """
-
-    section_ends_initial: bool = False
-    heartbeat: bool = False
-    out_of_section: bool = False
-    sections: set[str] = field(default_factory=set)
-
-    @classmethod
-    def of(cls, learned: messages.Learned | None, *, section_ends_initial: bool) -> LearnedBefore:
-        """From the monitor's welcome and its configuration."""
-        said = learned or messages.Learned()
-        return cls(section_ends_initial, said.heartbeat, said.out_of_section, set(said.sections))
-
-    def does_section_end_initial(self, heartbeats: HeartbeatTimeouts) -> bool:
-        """The first section ends the initial clock: that limit is as it was configured."""
-        return self.section_ends_initial and not heartbeats.were_calculated
-
-    def is_heartbeat_learned(self, heartbeats: HeartbeatTimeouts) -> bool:
-        """The heartbeat limits were learned, now or before."""
-        return self.heartbeat or bool(heartbeats.were_calculated)
-
-    def is_outside_learned(self, sections: SectionTimeouts) -> bool:
-        """The limit outside sections was learned, now or before."""
-        return self.out_of_section or sections.is_out_of_section_calculated
-
-    def learned_sections(self, sections: SectionTimeouts) -> set[str]:
-        """Sections whose limit was learned, now or before."""
-        return self.sections | sections.calculated_sections
-
-
-@dataclass(frozen=True)
-class GivenTimeouts:
-    """The timeouts that the user gave, in seconds; ``None``: none, or the default.
-
-    Learned timeouts replace them in the configuration that a restarted rank receives, so they
-    travel beside it.
-    """
-
-    initial: float | None = None
-    subsequent: float | None = None
-    section: Mapping[str, float | None] = field(default_factory=dict)
-    out_of_section: float | None = None
-
-    @classmethod
-    def of(cls, wire: object) -> GivenTimeouts:
-        """From ``FaultToleranceConfig.given_timeouts``, as it came from the monitor."""
-        if not isinstance(wire, Mapping):
-            return cls()
-        return cls(**{name: wire[name] for name in wire if name in cls.__dataclass_fields__})
 
 
 # ---------------------------------------------------------------------- saved with a checkpoint
@@ -85,17 +38,12 @@ def to_state(heartbeats: HeartbeatTimeouts, sections: SectionTimeouts) -> dict[s
     """Calculated limits, and no configured ones."""
     state: dict[str, Any] = {}
     if heartbeats.are_valid and heartbeats.were_calculated:
-        state["heartbeat"] = {
-            "initial": heartbeats.initial,
-            "subsequent": heartbeats.subsequent,
-            "were_calculated": True,
-        }
+        state["heartbeat"] = {**vars(heartbeats), "were_calculated": True}
     if sections.calculated_sections or sections.is_out_of_section_calculated:
         state["section"] = {
+            **vars(sections),
             "section": dict(sections.section),
-            "out_of_section": sections.out_of_section,
             "calculated_sections": sorted(sections.calculated_sections),
-            "is_out_of_section_calculated": sections.is_out_of_section_calculated,
         }
     return state
 
@@ -146,7 +94,7 @@ def _limit(name: str, value: object) -> float | None:
 
 
 def apply_loaded_heartbeats(
-    loaded: HeartbeatTimeouts, floor_s: float, given: GivenTimeouts
+    loaded: HeartbeatTimeouts, floor_s: float, given: Timeouts
 ) -> HeartbeatTimeouts:
     """Loaded limits; if they were calculated, at least the floor and the given limits."""
     if not loaded.were_calculated:
@@ -159,7 +107,7 @@ def apply_loaded_heartbeats(
 
 
 def apply_loaded_sections(
-    loaded: SectionTimeouts, floor_s: float, given: GivenTimeouts, current: SectionTimeouts
+    loaded: SectionTimeouts, floor_s: float, given: Timeouts, current: SectionTimeouts
 ) -> SectionTimeouts:
     """Loaded limits over the current ones; calculated ones at least the floor and the given ones.
 
@@ -169,7 +117,7 @@ def apply_loaded_sections(
     known = {name: s for name, s in loaded.section.items() if name in current.section}
     calculated = loaded.calculated_sections & set(known)
     limits = {
-        name: _at_least(floor_s, given.section.get(name), limit_s)
+        name: _at_least(floor_s, given.sections.get(name), limit_s)
         if name in calculated
         else limit_s
         for name, limit_s in known.items()
@@ -192,39 +140,45 @@ def _at_least(floor_s: float, given_s: float | None, limit_s: float | None) -> f
 # ---------------------------------------------------------------------- to and from the monitor
 
 
-def heartbeat_limits(
-    heartbeats: HeartbeatTimeouts, before: LearnedBefore
-) -> messages.HeartbeatLimits:
-    """The message for the monitor."""
-    learned = before.is_heartbeat_learned(heartbeats)
-    return messages.HeartbeatLimits(heartbeats.initial, heartbeats.subsequent, learned)
+def in_force(
+    heartbeats: HeartbeatTimeouts,
+    sections: SectionTimeouts,
+    before: Learned,
+    *,
+    section_ends_initial: bool,
+) -> Timeouts:
+    """The limits as the monitor and the page have them.
 
-
-def section_limits(sections: SectionTimeouts, before: LearnedBefore) -> messages.SectionLimits:
-    """The message for the monitor."""
-    return messages.SectionLimits(
-        dict(sections.section),
+    ``before``: limits of the configuration that had been learned, in an earlier cycle. To the
+    caller they are configured values (``were_calculated`` is false); the monitor still has to know,
+    for it raises learned limits that tripped and never configured ones. ``section_ends_initial``:
+    of the configured initial heartbeat limit; one that was learned is not ended by a section.
+    """
+    return Timeouts(
+        heartbeats.initial,
+        heartbeats.subsequent,
         sections.out_of_section,
-        tuple(sorted(before.learned_sections(sections))),
-        before.is_outside_learned(sections),
+        dict(sections.section),
+        Learned(
+            before.heartbeat or bool(heartbeats.were_calculated),
+            before.out_of_section or sections.is_out_of_section_calculated,
+            tuple(sorted(sections.calculated_sections.union(before.sections))),
+        ),
+        section_ends_initial=section_ends_initial and not heartbeats.were_calculated,
     )
 
 
 def apply_raised(
-    raised: messages.RaisedTimeouts | None, heartbeats: HeartbeatTimeouts, sections: SectionTimeouts
+    raised: Timeouts, heartbeats: HeartbeatTimeouts, sections: SectionTimeouts
 ) -> tuple[HeartbeatTimeouts, SectionTimeouts]:
     """The limits, with those that the monitor raised because they had tripped before."""
-    raised = raised or messages.RaisedTimeouts()
-    beats, outside = raised.heartbeat, raised.out_of_section
     return (
         HeartbeatTimeouts(
-            beats.initial if beats else heartbeats.initial,
-            beats.subsequent if beats else heartbeats.subsequent,
-            were_calculated=heartbeats.were_calculated,
+            raised.initial, raised.subsequent, were_calculated=heartbeats.were_calculated
         ),
         SectionTimeouts(
-            {**sections.section, **(raised.section or {})},
-            sections.out_of_section if outside is None else outside,
+            raised.sections,
+            raised.out_of_section,
             sections.calculated_sections,
             is_out_of_section_calculated=sections.is_out_of_section_calculated,
         ),
@@ -234,36 +188,100 @@ def apply_raised(
 # ---------------------------------------------------------------------- into the page
 
 
-def store(
-    words: memoryview[float],
-    slots: Mapping[str, int],
-    heartbeats: HeartbeatTimeouts,
-    sections: SectionTimeouts,
-    before: LearnedBefore,
-) -> None:
-    """Write limits into a page; a reader that comes meanwhile keeps the old ones.
-
-    Args:
-        words: Of the page.
-        slots: First word of each of its sections.
-        heartbeats: Limits.
-        sections: Limits.
-        before: Limits that were learned in an earlier cycle.
-    """
+def store(words: memoryview[float], slots: Mapping[str, int], limits: Timeouts) -> None:
+    """Write limits into a page; a reader that comes meanwhile keeps the old ones."""
     version = int(words[layout.LIMITS_VERSION]) | 1
     words[layout.LIMITS_VERSION] = float(version)
-    words[layout.LIMIT_INITIAL] = _word(heartbeats.initial)
-    words[layout.LIMIT_HEARTBEAT] = _word(heartbeats.subsequent)
-    words[layout.LIMIT_OUTSIDE] = _word(sections.out_of_section)
-    words[layout.SECTION_ENDS_INITIAL] = float(before.does_section_end_initial(heartbeats))
-    words[layout.LEARNED_HEARTBEAT] = float(before.is_heartbeat_learned(heartbeats))
-    words[layout.LEARNED_OUTSIDE] = float(before.is_outside_learned(sections))
-    learned = before.learned_sections(sections)
+    words[layout.LIMIT_INITIAL] = _word(limits.initial)
+    words[layout.LIMIT_HEARTBEAT] = _word(limits.subsequent)
+    words[layout.LIMIT_OUTSIDE] = _word(limits.out_of_section)
+    words[layout.SECTION_ENDS_INITIAL] = float(limits.section_ends_initial)
+    words[layout.LEARNED_HEARTBEAT] = float(limits.learned.heartbeat)
+    words[layout.LEARNED_OUTSIDE] = float(limits.learned.out_of_section)
     for name, slot in slots.items():
-        words[slot + layout.LIMIT] = _word(sections.section.get(name))
-        words[slot + layout.LEARNED] = float(name in learned)
+        words[slot + layout.LIMIT] = _word(limits.sections.get(name))
+        words[slot + layout.LEARNED] = float(name in limits.learned.sections)
     words[layout.LIMITS_VERSION] = float(version + 1)
 
 
 def _word(limit_s: float | None) -> float:
     return math.inf if limit_s is None else float(limit_s)
+
+
+# ---------------------------------------------------------------------- where they were learned
+
+
+class LearnedWhere(Value):
+    """A place. Numbers, as all ranks have to come to the same ones.
+
+    Attributes:
+        script: Checksum of the script's file; 0: it cannot be read.
+        world_size: Number of ranks.
+        machine: Number for processor and GPUs of every rank's node; 0: they differ.
+    """
+
+    script: int
+    world_size: int
+    machine: int
+
+    def is_known(self) -> bool:
+        """All of it is known, so an equal one is the same place."""
+        return all(vars(self).values())
+
+
+def here(machine: int) -> LearnedWhere:
+    """This job, with ``machine`` as ranks agreed on it, or as :func:`machine_kind` says."""
+    return LearnedWhere(_script(), _world_size(), machine)
+
+
+def where_from_state(state: Mapping[str, Any]) -> LearnedWhere | None:
+    """Where a saved state was learned; ``None``: it does not say."""
+    where = state.get(LEARNED_WHERE)
+    try:
+        return decode_fields(LearnedWhere, where) if isinstance(where, Mapping) else None
+    except MessageError:
+        return None
+
+
+def machine_kind() -> int:
+    """A number for processor and GPUs of this node, never 0. Asking CUDA would take memory."""
+    facts = [os.uname().machine, str(os.cpu_count()), _first_value("/proc/cpuinfo", "model name")]
+    try:
+        gpus = sorted(os.listdir(_GPUS))
+    except OSError:
+        gpus = []
+    facts += [_first_value(f"{_GPUS}/{gpu}/information", "Model") for gpu in gpus]
+    return (zlib.crc32("\n".join(facts).encode()) & _MACHINE_BITS) or 1
+
+
+def _first_value(path: str, name: str) -> str:
+    """Of the first line ``name : value``."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                key, _, value = line.partition(":")
+                if key.strip() == name:
+                    return value.strip()
+    except OSError:
+        pass
+    return ""
+
+
+def _script() -> int:
+    path = getattr(sys.modules.get("__main__"), "__file__", None)
+    if not path:
+        return 0
+    try:
+        with open(path, "rb") as file:
+            return zlib.crc32(file.read(_SCRIPT_BYTES_MAX)) or 1
+    except OSError:
+        return 0
+
+
+def _world_size() -> int:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        size: int = distributed.get_world_size()
+        return size
+    text = os.environ.get("WORLD_SIZE", "")
+    return int(text) if text.isdecimal() else 0

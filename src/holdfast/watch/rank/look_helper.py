@@ -17,11 +17,11 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from holdfast.base.own_descriptor import LostDescriptorError, OwnSocket
+from holdfast.base.own_descriptor import LostDescriptorError
 from holdfast.base.pure.codec import MessageError, decode, encode
 from holdfast.evidence.dump_signal import dump_signal, write_stacks
 from holdfast.evidence.pure.evidence import Operations
-from holdfast.net.client import Client
+from holdfast.net import endpoint
 from holdfast.net.pure.frames import FrameError
 from holdfast.watch.pure.rank_messages import (
     TO_RANK,
@@ -36,6 +36,7 @@ from holdfast.watch.pure.rank_messages import (
 from holdfast.watch.rank.whereabouts import whereabouts
 
 if TYPE_CHECKING:
+    from holdfast.net.client import Client
     from holdfast.watch.rank.rank_info import RankInfo
 
 THREAD_NAME = "holdfast-look"
@@ -46,12 +47,7 @@ _C10D = "torch.distributed.distributed_c10d"
 
 
 class LookHelper:
-    """The helper of one rank, from init to shutdown.
-
-    Args:
-        path: Socket of the monitor.
-        info: Which rank this is.
-    """
+    """The helper of one rank, from init to shutdown; ``path``: the monitor's socket."""
 
     def __init__(self, path: str, info: RankInfo) -> None:
         self._path = path
@@ -101,14 +97,11 @@ class LookHelper:
         Raises:
             OSError: There is none, or (with ``wait_s``) it is stopped.
         """
-        connected = OwnSocket()
+        client = endpoint.connect(self._path, wait_s)
         try:
-            connected.settimeout(wait_s)
-            connected.connect(self._path)
-            client = Client(connected)
             client.send(self._hello, wait_s)
         except OSError:
-            connected.close()
+            client.close()
             raise
         self._client = client
         return client
@@ -151,16 +144,16 @@ def _count() -> int:
 
 def _answer(client: Client) -> None:
     client.send(encode(Alive()))
-    where = vars(whereabouts())
-    answer = Operations(**where)
+    answer = whereabouts()
     if _is_initialized():
+        found: dict[str, object] = {}
         try:
             from holdfast.evidence.current_collectives import (  # noqa: PLC0415 - imports torch
                 current_collectives,
             )
 
-            groups, recent = current_collectives()
-            answer = Operations(groups, recent, **where)
+            found["groups"], found["recent"] = current_collectives()
         except Exception as error:  # noqa: BLE001 - of torch's, of whatever kind; it is reported
-            answer = Operations(why_not=f"{type(error).__name__}: {error}"[:200], **where)
+            found["why_not"] = f"{type(error).__name__}: {error}"[:200]
+        answer = Operations(**{**vars(answer), **found})
     client.send(encode(answer))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from holdfast.base.clock import monotonic
 from holdfast.base.pure.codec import MessageError, decode, encode
@@ -24,6 +24,7 @@ from holdfast.net.endpoint import (
     EndpointTimeoutError,
     UnixSocketError,
 )
+from holdfast.page.pure.clocks import Timeouts
 from holdfast.watch.pure.rank_messages import (
     TO_RANK,
     Armed,
@@ -32,14 +33,13 @@ from holdfast.watch.pure.rank_messages import (
     Hello,
     LeaveMonitor,
     Ok,
-    TimeoutsInForce,
     Welcome,
 )
-from holdfast.watch.rank.client_errors import UnreachableError, raise_unreachable
-from holdfast.watch.rank.rank_info import RankInfo
+from holdfast.watch.rank.rank_info import RankInfo, UnreachableError
 
 if TYPE_CHECKING:
     from holdfast.net.pure.frames import Message
+    from holdfast.watch.pure.rank_messages import ToRank
 
 _Answer = TypeVar("_Answer", Welcome, Ok)
 
@@ -83,7 +83,7 @@ class MonitorLink:
         self._connection: Connection | None
         self._connection, self.welcome = self._connect()
 
-    def send(self, message: Armed | TimeoutsInForce) -> Ok | None:
+    def send(self, message: Armed | Timeouts) -> Ok | None:
         """Send news that the page shows already; return the answer, if there is one.
 
         Returns:
@@ -146,16 +146,13 @@ class MonitorLink:
         hello = encode(Hello(info.global_rank, info.pid, monotonic(), resume, self._by_steps))
         try:
             connection = endpoint.connect(self._path, min(wait_s, _CONNECT_S))
+            try:
+                return connection, self._expect(Welcome, connection.request(hello, wait_s))
+            except BaseException:
+                connection.close()
+                raise
         except UnixSocketError as error:
-            raise_unreachable(info.global_rank, "monitor", error)
-        try:
-            return connection, self._expect(Welcome, connection.request(hello, wait_s))
-        except UnixSocketError as error:
-            connection.close()
-            raise_unreachable(info.global_rank, "monitor", error)
-        except BaseException:
-            connection.close()
-            raise
+            _raise_unreachable(info.global_rank, "monitor", error)
 
     def _resume(self, until: float) -> Connection:
         """Connect to the monitor that watches this rank now."""
@@ -172,10 +169,7 @@ class MonitorLink:
         return connection
 
     def _expect(self, kind: type[_Answer], answer: Message) -> _Answer:
-        try:
-            message = decode(TO_RANK, answer)
-        except MessageError as error:
-            message = Error(str(error))
+        message = _decoded(answer)
         if not isinstance(message, kind):
             said = message.text if isinstance(message, Error) else message
             raise RankMonitorClientError(
@@ -185,8 +179,21 @@ class MonitorLink:
         return message
 
 
+def _decoded(answer: Message) -> ToRank:
+    try:
+        return decode(TO_RANK, answer)
+    except MessageError as error:
+        return Error(str(error))
+
+
 def _left_s(until: float) -> float:
     return max(_NO_TIME_S, until - monotonic())
+
+
+def _raise_unreachable(rank: int, peer: str, cause: OSError) -> NoReturn:
+    error = UnreachableError(f"rank {rank}: its {peer} cannot be reached: {cause}")
+    error.errno = cause.errno
+    raise error from cause
 
 
 def send_control_request(path: str, info: RankInfo, request: WorkloadControlRequest) -> None:
@@ -200,15 +207,10 @@ def send_control_request(path: str, info: RankInfo, request: WorkloadControlRequ
     description = str(request.description)[:_DESCRIPTION_CHARS_MAX]
     message = encode(Control(info.global_rank, request.action.name, description))
     try:
-        connection = endpoint.connect(path, _LAUNCHER_S)
-        try:
-            answer = decode(TO_RANK, connection.request(message, _LAUNCHER_S))
-        finally:
-            connection.close()
+        with endpoint.connect(path, _LAUNCHER_S) as connection:
+            answer = _decoded(connection.request(message, _LAUNCHER_S))
     except UnixSocketError as error:
-        raise_unreachable(info.global_rank, "launcher", error)
-    except MessageError as error:
-        answer = Error(str(error))
+        _raise_unreachable(info.global_rank, "launcher", error)
     if not isinstance(answer, Ok):
         said = answer.text if isinstance(answer, Error) else answer
         raise RankMonitorClientError(

@@ -1,4 +1,8 @@
-"""Which rank this process is, by its process group, else by the environment."""
+"""Which rank this process is; errors of its client.
+
+The errors are a :class:`RankMonitorClientError` and a builtin type, so that code written against
+``RuntimeError`` and ``OSError`` goes on to work.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,15 @@ import socket
 import sys
 from dataclasses import dataclass, field
 
-from holdfast.watch.rank.client_errors import NoSetupError
+from holdfast.errors import RankMonitorClientError
+
+
+class NoSetupError(RankMonitorClientError, RuntimeError):
+    """Something that the environment should have provided is not there."""
+
+
+class UnreachableError(RankMonitorClientError, OSError):
+    """A socket cannot be connected to."""
 
 
 @dataclass
@@ -26,25 +38,16 @@ class RankInfo:
         Raises:
             RankMonitorClientError: Neither says the rank; it is a ``RuntimeError``, too.
         """
-        return rank_info()
-
-
-def rank_info() -> RankInfo:
-    """Number of this process.
-
-    Raises:
-        NoSetupError: No variable gives the rank, or not as a number.
-    """
-    rank = _process_group_rank()
-    if rank is None:
-        text = os.environ.get("RANK")
-        if text is None:
-            raise NoSetupError(
-                "the rank of this process is unknown: there is no process group and RANK is not "
-                "set; start the job with ft_launcher or call init_process_group() first"
-            )
-        rank = _integer("RANK", text)
-    return RankInfo(rank, _integer("LOCAL_RANK", os.environ.get("LOCAL_RANK", "-1")))
+        rank = _process_group_rank()
+        if rank is None:
+            text = os.environ.get("RANK")
+            if text is None:
+                raise NoSetupError(
+                    "the rank of this process is unknown: there is no process group and RANK is "
+                    "not set; start the job with ft_launcher or call init_process_group() first"
+                )
+            rank = _integer("RANK", text)
+        return RankInfo(rank, _integer("LOCAL_RANK", os.environ.get("LOCAL_RANK", "-1")))
 
 
 def _process_group_rank() -> int | None:

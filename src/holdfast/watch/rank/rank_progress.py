@@ -12,6 +12,7 @@ re-entrant lock, heartbeats take none.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Mapping
 
@@ -34,6 +35,7 @@ from holdfast.page.pure.page import (
 from holdfast.watch.pure.learned import NEVER
 from holdfast.watch.rank.rank_info import RankInfo
 
+_MEGATRON = "megatron.training.global_vars"
 _thread_id = threading.get_ident
 
 
@@ -235,7 +237,7 @@ class ReportsProgress:
             except KeyError:
                 clock = _CANNOT_OPEN
             if clock.opened_at:
-                self._refuse_to_open(section)
+                self._refuse_section("start_section", section)
             else:
                 words = clock.words
                 report = self._report_iteration
@@ -271,7 +273,7 @@ class ReportsProgress:
                 clock = _CANNOT_CLOSE
             opened_at = clock.opened_at
             if not opened_at:
-                self._refuse_to_close(section)
+                self._refuse_section("end_section", section)
             else:
                 words = clock.words
                 now = monotonic()
@@ -329,24 +331,19 @@ class ReportsProgress:
     def _open_sections(self) -> list[str]:
         return sorted(name for name, clock in self._clocks.items() if clock.opened_at)
 
-    def _refuse_to_open(self, section: str) -> None:
+    def _refuse_section(self, method: str, section: str) -> None:
+        clock = self._clocks.get(section)
         if self._words is None:
-            self._refuse_uninitialised("start_section")
-        elif section not in self._clocks:
+            self._refuse_uninitialised(method)
+        elif clock is None:
             self._words[USED_SECTIONS] = 1.0  # not timed, but no heartbeats need come either
             self._warn_unknown(section)
-        else:
-            age_s = monotonic() - self._clocks[section].opened_at
+        elif clock.opened_at:
+            age_s = monotonic() - clock.opened_at
             self._refuse(
-                f"section {section!r} is open already, since {age_s:.3f} s; end it "
-                "before starting it again (it goes on being timed from its first start)"
+                f"section {section!r} is open already, since {age_s:.3f} s; "
+                "end it before starting it again (it goes on being timed from its first start)"
             )
-
-    def _refuse_to_close(self, section: str) -> None:
-        if self._words is None:
-            self._refuse_uninitialised("end_section")
-        elif section not in self._clocks:
-            self._warn_unknown(section)
         else:
             self._refuse(
                 f"section {section!r} is not open; open are {self._open_sections() or 'none'}"
@@ -374,3 +371,52 @@ class ReportsProgress:
 
     def _prefix(self) -> str:
         return f"rank {self.rank_info.global_rank}: " if self.rank_info else ""
+
+
+# ---------------------------------------------------------------------- iterations
+
+
+def iteration_reporter(
+    words: memoryview[float], num_warmup_iters: int
+) -> Callable[[], None] | None:
+    """A function that stores the training iteration into a page; called when a section is opened.
+
+    Args:
+        words: Of the page.
+        num_warmup_iters: For how many iterations from the first the page says "warming up".
+
+    Returns:
+        ``None``: no framework that counts iterations (Megatron-LM) is loaded.
+    """
+    words[layout.ITERATION] = -1.0
+    words[layout.WARM_UNTIL] = 0.0
+    first: dict[str, int] = {}
+
+    def report() -> None:
+        current = _current_iteration()
+        if current is None:
+            return
+        source, iteration = current
+        first.setdefault(source, iteration)
+        words[layout.WARM_UNTIL] = float(first[source] + num_warmup_iters)
+        words[layout.ITERATION] = float(iteration)
+
+    return report if _MEGATRON in sys.modules else None
+
+
+def _current_iteration() -> tuple[str, int] | None:
+    """Which count, and its value; ``None`` before there is one.
+
+    ``iteration`` is the one that a checkpoint was loaded for, and 0 before; ``curr_iteration`` is
+    counted by the training loop and so appears later.
+    """
+    get_args = getattr(sys.modules.get(_MEGATRON), "get_args", None)
+    try:
+        args = get_args() if get_args else None
+    except Exception:  # noqa: BLE001 - Megatron's code asserts before arguments are parsed
+        return None
+    for source in ("curr_iteration", "iteration"):
+        iteration = getattr(args, source, None)
+        if isinstance(iteration, int):
+            return source, iteration
+    return None

@@ -15,7 +15,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from holdfast.base.pure.value import Value
+from holdfast.evidence.pure.evidence import Operations
 from holdfast.evidence.pure.stacks import Frame, awaits_tasks, training_thread
 
 if TYPE_CHECKING:
@@ -35,36 +35,18 @@ _AGES_AT = 44
 _NAMES = ("LOAD_METHOD", "LOAD_ATTR", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_DEREF")
 
 
-class Whereabouts(Value):
-    """Of one rank.
-
-    Attributes:
-        frames: Of the thread that trains, innermost first.
-        thread: Its number as the kernel has it; 0: it is the main thread, or not known.
-        call: The function in C that it calls, as ``req.wait``; "": not known.
-        awaits: Where tasks of asyncio, or greenlets, wait, that wait for no other one.
-        is_at_store: A request to torch's store at MASTER_PORT has had no answer.
-    """
-
-    frames: tuple[str, ...] = ()
-    thread: int = 0
-    call: str = ""
-    awaits: tuple[str, ...] = ()
-    is_at_store: bool = False
-
-
-def whereabouts() -> Whereabouts:
-    """Now, of all threads but this one."""
+def whereabouts() -> Operations:
+    """Now, of all threads but this one; without collectives."""
     at, thread = _or(_training, default=(None, 0))
     if at is None:
-        return Whereabouts()
+        return Operations()
     frames = _frames_of(at)
-    return Whereabouts(
-        tuple(map(str, frames)) if len(frames) <= _FRAMES_MAX else (),
-        thread,
-        _or(call_of, at, default=""),
-        _or(awaiting, frames, default=()),
-        _or(is_at_store, default=False),
+    return Operations(
+        frames=tuple(map(str, frames)) if len(frames) <= _FRAMES_MAX else (),
+        thread=thread,
+        call=_or(call_of, at, default=""),
+        awaits=_or(awaiting, frames, default=()),
+        is_at_store=_or(is_at_store, default=False),
     )
 
 
@@ -92,10 +74,13 @@ def _training() -> tuple[FrameType | None, int]:
 def _frames_of(at: FrameType | None) -> list[Frame]:
     found: list[Frame] = []
     while at is not None and len(found) <= _FRAMES_MAX:
-        code = at.f_code
-        found.append(Frame(code.co_filename, at.f_lineno or 0, code.co_name))
+        found.append(_as_frame(at))
         at = at.f_back
     return found
+
+
+def _as_frame(at: FrameType) -> Frame:
+    return Frame(at.f_code.co_filename, at.f_lineno or 0, at.f_code.co_name)
 
 
 # ---------------------------------------------------------------- calls
@@ -181,8 +166,7 @@ def _tasks() -> Iterator[list[Frame]]:
         while at is not None and len(found) < _AWAITED_MAX:
             at, frame = _awaited_by(at)
             if frame is not None:
-                code = frame.f_code
-                found.insert(0, Frame(code.co_filename, frame.f_lineno or 0, code.co_name))
+                found.insert(0, _as_frame(frame))
         yield found
 
 
