@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from holdfast.base.pure import kill_ladder
 from holdfast.base.pure.common_events import Note
 from holdfast.evidence.pure.evidence import RankDigest
 from holdfast.evidence.pure.failure import signal_name
@@ -99,10 +100,10 @@ def effect(one: Any) -> str:
     match one:
         case StartRanks(formed):
             return f"starts its ranks of cycle {formed.cycle}"
-        case ranks.SignalRanks(local_ranks=local_ranks, signum=signum):
-            return f"signals local {_ranks(local_ranks)} with {signal_name(signum)}"
-        case ranks.KillRanks(local_ranks=local_ranks):
+        case ranks.SignalRanks(local_ranks, kill_ladder.SIGKILL):
             return f"kills local {_ranks(local_ranks)}"
+        case ranks.SignalRanks(local_ranks, signum):
+            return f"signals local {_ranks(local_ranks)} with {signal_name(signum)}"
         case ranks.EndRank(local_rank=local_rank, problem=problem):
             return f"kills local rank {local_rank}, as its host is not healthy: {problem}"
         case rank_life.MonitorSaid(local_rank, monitor_messages.Overdue() as found):

@@ -179,7 +179,7 @@ class SimulatedMonitors:
 
     def _check(self, over: IncidentOver) -> None:
         node, place = self._node, self._node.core.node.place
-        if place is None or over.cycle != node.core.node.evidence.cycle:
+        if place is None or over.cycle != node.core.node.cycle:
             return
         for local_rank in range(place.nproc):
             digest = over.digests.get(place.rank_offset + local_rank)

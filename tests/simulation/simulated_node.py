@@ -271,12 +271,9 @@ class SimulatedNode:
                 self._start(formed.cycle)
             case node.SignalRanks(local_ranks, signum):
                 is_stopping = self.core.node.phase is node.NodePhase.STOPPING
-                self.told_to_stop = self.told_to_stop or is_stopping
+                self.told_to_stop = self.told_to_stop or (is_stopping and signum != SIGKILL)
                 self.world.say(self.name, effect)
                 self._send(local_ranks, signum)
-            case node.KillRanks(local_ranks):
-                self.world.say(self.name, effect)
-                self._send(local_ranks, SIGKILL)
             case node.MeasureWaits():
                 self.tell(node.RanksWaited(self.rng.choice((0.0, 0.0, 5.0))))
             case node.EndRank(local_rank):

@@ -335,7 +335,7 @@ def told_of(
 ) -> tuple[object, ...]:
     """Lines by their level, events without their texts, and what is reported to the job."""
     caplog.clear()
-    says, launcher = announcer(path)
+    says, _ = announcer(path)
     events: list[object] = []
     says._event = lambda *told, **fields: events.append([*facts_in([*told, *fields.values()])])
     if has_incident:
@@ -343,7 +343,6 @@ def told_of(
     report = says.ranks_failed(RanksFailed(0, 0, every=True), ends[0])
     says.stopping(CycleStopping(0, report.cause, here=True, failure=report))
     found = says.cause_found(ranks_of(*ends))
-    launcher.restarts_used = 1
     says.cycle_started(ranks_of(*ends, cycle=1))
     says.explain(0, ranks_of(*ends), will_restart=True)
     elsewhere, _ = announcer(path)

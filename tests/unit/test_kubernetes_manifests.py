@@ -16,7 +16,7 @@ from holdfast.job.pure.exit_codes import Ending
 from holdfast.node import agent
 from holdfast.node.processes import sweeper
 from holdfast.node.pure.node import SWEEP_LIMIT_S, UNKILLABLE_AFTER_S
-from holdfast.node.records import run_folders
+from holdfast.node.records import run_dirs
 from tests.unit.kubernetes_fields import refused
 from tests.unit.test_deploy_examples import (
     DEPLOY,
@@ -170,7 +170,7 @@ AFTER_THE_RANKS_S = (
     + SWEEP_LIMIT_S
     + 2 * timing.LAST_WORDS_S  # last words, and threads that are stuck
     + sweeper._LAST_SWEEP_S
-    + run_folders._LAST_DELIVERY_S
+    + run_dirs._LAST_DELIVERY_S
     + agent._OUTPUT_DRAIN_S
 )
 """What a launcher may need after --term-timeout, where everything is stuck."""

@@ -7,7 +7,6 @@ terminals and disks may be slow.
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import socket
@@ -36,7 +35,6 @@ from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.never import assert_never
 from holdfast.events.event_log import EventLog
 from holdfast.events.pure import schema
-from holdfast.evidence.pure.echoes import is_echo
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.inplace.pure.job_calls import (
     CallBegan,
@@ -59,28 +57,25 @@ from holdfast.net.loop import Loop
 from holdfast.node.console import LOGGER, STDERR, STDOUT, PumpHandler, log_note
 from holdfast.node.control_endpoint import ControlEndpoint
 from holdfast.node.job_part import iteration_file, make_launcher, open_lease, open_log
-from holdfast.node.monitors import Monitors
+from holdfast.node.monitors import HangWatch, Monitors
 from holdfast.node.part import Context, CycleStarted, RankKilled
 from holdfast.node.processes.output import OutputPump
-from holdfast.node.processes.ranks import Rank0Port, RankProcess, Ranks
+from holdfast.node.processes.ranks import Rank0Port, RankProcess, Ranks, RankSetup
 from holdfast.node.processes.sweeper import Sweeper, end_orphans
-from holdfast.node.processes.worker_env import rank_env, unplaced
+from holdfast.node.processes.worker_env import unplaced
 from holdfast.node.pure import launcher as machine
 from holdfast.node.pure import node, rank_life
 from holdfast.node.pure.cycle_events import CycleEnding, Waiting
 from holdfast.node.pure.node_evidence import IncidentOver
-from holdfast.node.records.incident_folder import IncidentFolders
-from holdfast.node.records.incidents import IncidentRecords
+from holdfast.node.records.incidents import IncidentFolders, IncidentRecords
 from holdfast.node.records.progress_log import ProgressLog
-from holdfast.node.records.run_folders import RunFolders
+from holdfast.node.records.run_dirs import RunFolders
 from holdfast.node.reporter import JobReporter
-from holdfast.node.watch import HangWatch
 from holdfast.options.plan import LaunchPlan
 from holdfast.watch.pure import monitor_messages
 from holdfast.watch.pure.rank_messages import ExitsNow, Uncaught
 
 if TYPE_CHECKING:
-    from holdfast.health.pure.health import Finding
     from holdfast.node.health_process import HealthProcess
     from holdfast.node.observing import Observing
     from holdfast.node.part import Happening, MakePart, Part
@@ -165,8 +160,16 @@ class NodeAgent:
         lines = self._reporter.restart_lines
         self._parts: list[Part] = [self._sweeper, lines, self._progress, incidents]
         self._exit: int | None = None
-        self._launcher_socket = os.path.join(  # noqa: PTH118
-            folders.runtime_dir, f"_ft_launcher{os.getpid()}.socket"
+        self._launcher_socket = f"{folders.runtime_dir}/_ft_launcher{os.getpid()}.socket"
+        self._setup = RankSetup(
+            plan,
+            self._job,
+            self.run_dir,
+            self._environ,
+            self._launcher_socket,
+            self._watch.socket,
+            self._pump,
+            self._take,
         )
 
     def run(self) -> int:
@@ -212,8 +215,8 @@ class NodeAgent:
                 loop=self._loop,
                 job=self._job,
                 started=self._health,
-                on_checked=self._on_host_checked,
-                on_unhealthy=self._on_unhealthy,
+                on_checked=lambda problem: self._feed(node.HostChecked(problem)),
+                on_unhealthy=lambda it: self._feed(node.HostBroke(str(it), it.device)),
                 write_down=self._write_event,
             )
             self._parts.append(self._care)
@@ -330,7 +333,7 @@ class NodeAgent:
                 now = clock.monotonic()
                 effects = self._launcher.handle(event, now)
                 if self._lease:  # before there are ranks
-                    self._lease.extend(self._launcher.ranks_may_live_until, now)
+                    self._lease.extend(self._launcher.member.ranks_may_live_until, now)
                 for effect in effects:
                     self._do(effect)
         except Exception as error:  # noqa: BLE001 - raised by _serve
@@ -347,17 +350,19 @@ class NodeAgent:
     def _reap(self) -> None:
         for reaped in self._sweeper.reap():
             if self._ranks and (rank := self._ranks.with_pid(reaped.pid)):
-                if reaped.exit_code == -signal.SIGKILL:
+                code = reaped.exit_code
+                if code == -signal.SIGKILL:
                     self._notify(RankKilled(rank))
                 rank.ended(reaped)
                 local_rank = rank.place.local_rank
                 if self._terminal and local_rank == self._plan.stdin_rank:
                     self._terminal.restore()
-                self._reporter.rank_exited(rank, reaped.exit_code)
+                signum = -code if code < 0 else None
+                self._write_event(schema.RankExited(**rank.ids, exit_code=code, signal=signum))
                 self._monitors.drain(local_rank)  # why, if it was its monitor's signal
                 if self._control:  # or that of the guard of restarts in place
                     self._control.drain()
-                self._feed(rank_life.Exited(local_rank, reaped.exit_code))
+                self._feed(rank_life.Exited(local_rank, code))
             elif file_read.forget(reaped.pid) or any(part.died(reaped) for part in self._parts):
                 pass
             elif (watched := self._monitors.died(reaped.pid)) is not None:
@@ -376,52 +381,25 @@ class NodeAgent:
             case RestartedInPlace():
                 self._reporter.restarted_in_place(message)
             case EndsHungRank():
-                self._on_hung_in_place(message)
+                if self._ranks:
+                    self._ranks.note_hung_in_place(message)
             case _:
                 assert_never(message)
-
-    def _on_hung_in_place(self, ended: EndsHungRank) -> None:
-        if self._ranks and (rank := self._ranks.with_rank(ended.rank)):
-            from holdfast.evidence.pure.evidence_words import how  # noqa: PLC0415 - rarely needed
-
-            shows = f"it {how(ended.seen)}; " if ended.seen is not None else ""
-            rank.hung_in_place = f"{shows}{ended.text}"
-            if (began := ended.began) is None:
-                return
-            text = f"{began.kind.value} of rank {began.rank}: {began.text}"
-            rank.hung_in_place += f"; the restart began with {text}"
-            first = self._ranks.with_rank(began.rank)
-            if first is not None and not is_echo(began.text):
-                first.began_restart, first.began_restart_at = began.text, ended.began_at
 
     def _on_exception(self, pid: int, message: Uncaught | ExitsNow | None) -> bool:
         """A process reports the exception that ends it; whether it is a rank of this launcher."""
         if self._ranks is None or self._plan.ft.exception_grace_in_force is None:
             return False
-        if isinstance(message, Uncaught):
-            if (rank := self._ranks.with_pid(pid)) is None:
-                return False
-            rank.raised = message.traceback
-        else:  # it may have been reaped since
-            ranks = self._ranks.ranks.values()
-            rank = next((it for it in ranks if it.pid == pid and it.raised), None)
-            if rank is None:
-                return False
-            if isinstance(message, ExitsNow) and rank.life.raised_at is not None:
-                self._reporter.rank_raised(rank)
+        if (rank := self._ranks.note_exception(pid, message)) is None:
+            return False
+        if isinstance(message, ExitsNow) and rank.life.raised_at is not None:
+            self._write_event(schema.RankRaised(**rank.ids, exit_code=1))
         self._feed(rank_life.RankSaid(rank.place.local_rank, message))
         return True
 
-    def _on_host_checked(self, problem: str | None) -> None:
-        self._feed(node.HostChecked(problem))
-
-    def _on_unhealthy(self, finding: Finding) -> None:
-        self._feed(node.HostBroke(str(finding), finding.device))
-
     def _on_monitor_message(self, local_rank: int, message: monitor_messages.ToLauncher) -> None:
         if isinstance(message, monitor_messages.MonitorLog):
-            number = logging.getLevelName(message.level.upper())
-            LOGGER.log(number if isinstance(number, int) else logging.INFO, message.text)
+            log_note(message)
         message = self._incidents.with_exception(local_rank, message)
         monitor_said = rank_life.MonitorSaid(local_rank, message)
         self._notify(monitor_said)
@@ -444,9 +422,7 @@ class NodeAgent:
             case StartRanks():
                 self._start_ranks(effect)
             case node.SignalRanks(local_ranks, signum):
-                self._signal(local_ranks, signum, group=self._plan.signal_groups)
-            case node.KillRanks(local_ranks):
-                self._signal(local_ranks, signal.SIGKILL, group=True)
+                self._signal(local_ranks, signum)
             case node.MeasureWaits(local_ranks):
                 waits = (self._rank(local_rank).waited_s() for local_rank in local_ranks)
                 self._feed(node.RanksWaited(max(waits, default=0.0)))
@@ -461,7 +437,7 @@ class NodeAgent:
                     self._feed(rank_life.MonitorGone(local_rank))
             case rank_life.EndHandlers(local_rank, after_s):
                 rank = self._rank(local_rank)
-                self._reporter.rank_raised(rank)
+                self._write_event(schema.RankRaised(**rank.ids, exit_code=1))
                 LOGGER.warning(
                     "rank %d: its exit handlers have not ended %g s after its exception "
                     "(--ft-exception-grace): killing it",
@@ -503,7 +479,8 @@ class NodeAgent:
             case _:
                 assert_never(effect)
 
-    def _signal(self, local_ranks: tuple[int, ...], signum: int, *, group: bool) -> None:
+    def _signal(self, local_ranks: tuple[int, ...], signum: int) -> None:
+        group = self._plan.signal_groups or signum == signal.SIGKILL
         self._sweeper.remember()
         at = clock.monotonic()
         sent = [k for k in local_ranks if self._rank(k).signal(signum, group=group)]
@@ -531,31 +508,21 @@ class NodeAgent:
         self._sweeper.stop()
         plan = self._plan
         if self._ranks:
-            self._ranks.close(self._pump)
+            self._ranks.close()
             self._past = self._ranks
         port = None if start.place.rank_offset > 0 else self._port.hand_over()
         lives = self._launcher.node.lives.ranks
         staged = Path(self._folders.staging.folder(start.round.cycle))
         interface = self._log.gloo_interface()
-        self._ranks = ranks = Ranks(
-            plan, start, interface, self.run_dir, staged, self._job, port, lives
-        )
+        self._ranks = ranks = Ranks(self._setup, start, interface, staged, port, lives)
         joined = schema.CycleJoined(start.round.master_port, start.place.group_rank)
         self._write_event(joined)
         has_rank_0 = ranks.place.rank_offset == 0
         self._reporter.restart_lines.cycle_begins(ranks.cycle, has_rank_0=has_rank_0)
         self._watch.begin(ranks, self._past.cycle if self._past else None)
         for local_rank in ranks.ranks:
-            rank = ranks.start(
-                local_rank,
-                self._tie,
-                self._environ,
-                self._launcher_socket,
-                self._watch.socket(local_rank),
-                self._pump,
-                self._take,
-            )
-            self._reporter.rank_started(rank)
+            rank = ranks.start(local_rank, self._tie)
+            self._write_event(schema.RankStarted(**rank.ids, is_warm=rank.is_warm))
         if plan.monitors_enabled:
             self._monitors.start_missing()  # after the ranks, which have more to do
         pids = {local_rank: rank.pid for local_rank, rank in ranks.ranks.items()}
@@ -569,10 +536,7 @@ class NodeAgent:
     def _rank_template(self, local_rank: int) -> tuple[list[str], dict[str, str], int | None]:
         """Command, environment and pid of a rank, without what differs from cycle to cycle."""
         plan, rank = self._plan, self._ranks.ranks[local_rank] if self._ranks else None
-        nproc = plan.nproc_per_node
-        place = rank.place if rank else unplaced(local_rank, nproc)
-        monitor_socket = self._watch.socket(local_rank)
-        env = rank_env(plan, place, self._environ, self._launcher_socket, monitor_socket)
+        env = self._setup.env(rank.place if rank else unplaced(local_rank, plan.nproc_per_node))
         is_alive = rank is not None and rank.pid and rank.exit_code is None
         return plan.command_for(local_rank), env, rank.pid if rank and is_alive else None
 
@@ -584,7 +548,7 @@ class NodeAgent:
         if failed.every or not self._launcher.node.survives_ranks:
             self._notify(CycleEnding())
         assert self._ranks is not None
-        end = self._ranks.end(failed.local_rank, self._pump)
+        end = self._ranks.end(failed.local_rank)
         failure = self._reporter.ranks_failed(failed, end)
         self._feed(RanksFailed(**{**vars(failed), "failure": failure}))
 
@@ -617,7 +581,7 @@ class NodeAgent:
         if self._terminal:
             self._terminal.restore()
         if self._ranks:
-            self._ranks.close(self._pump)
+            self._ranks.close()
         self._port.release()
         last = {self._ranks.cycle} if self._ranks else set()
         undelivered = self._launcher.node.lives.undelivered()

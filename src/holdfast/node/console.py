@@ -7,6 +7,7 @@ import logging
 from holdfast.base.pure.common_events import Note
 from holdfast.base.pure.printable import printable
 from holdfast.node.processes.output import OutputPump
+from holdfast.watch.pure.monitor_messages import MonitorLog
 
 LOGGER = logging.getLogger("holdfast")
 STDOUT, STDERR = 1, 2
@@ -32,9 +33,10 @@ class PumpHandler(logging.Handler):
         self._pump.write(self._descriptor, line.encode(errors="replace"))
 
 
-def log_note(note: Note) -> None:
+def log_note(note: Note | MonitorLog) -> None:
     """Log a line of a machine, or of a helper process."""
-    LOGGER.log(logging.getLevelName(note.level.upper()), "%s", note.text)
+    level = logging.getLevelName(note.level.upper())
+    LOGGER.log(level if isinstance(level, int) else logging.INFO, "%s", note.text)
 
 
 def log_error(text: str) -> None:

@@ -1,5 +1,7 @@
 """The rank monitors of a node: one small process beside each rank, started once, replaceable.
 
+In each cycle a monitor reads a new page (:class:`HangWatch`).
+
 The launcher itself listens on the sockets that ranks connect to and hands the listening descriptor
 to the monitor. So a rank can connect before its monitor runs, ranks and monitors start at the same
 time, and no rank is refused while a monitor is replaced.
@@ -11,17 +13,21 @@ import os
 import select
 import socket
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.base import clock
 from holdfast.base.processes import child
 from holdfast.base.processes.proc import MARKER
+from holdfast.base.pure import numbering
 from holdfast.base.pure.codec import decode, encode
+from holdfast.evidence.staging import reserve
 from holdfast.net import endpoint
 from holdfast.net.channel import Channel
 from holdfast.net.loop import Loop
 from holdfast.node.console import LOGGER
+from holdfast.node.job_part import evidence_s
 from holdfast.node.processes.controlled_process import start_monitor
 from holdfast.watch.pure.monitor_messages import (
     TO_LAUNCHER,
@@ -41,6 +47,9 @@ from holdfast.watch.pure.monitor_messages import (
 
 if TYPE_CHECKING:
     from holdfast.net.pure.frames import Message
+    from holdfast.node.processes.ranks import Ranks
+    from holdfast.node.records.run_dirs import RunFolders
+    from holdfast.options.plan import LaunchPlan
 
 OnMessage = Callable[[int, ToLauncher], None]
 """Called with the local rank and a message of its monitor."""
@@ -54,12 +63,11 @@ class _Place:
     config: ConfigureMonitor
     pid: int = 0
     peer: Channel | None = None
-    cycle: Cycle | None = None
-    awaited: Await | None = None
-    """Its rank has not been armed in this cycle, and others have."""
-    stopping: Stopping | None = None
-    """Its rank was asked to end."""
+    of_cycle: dict[type[ToMonitor], ToMonitor] = field(default_factory=dict)
+    """Messages that its successor gets, too: the cycle; that its rank has not been armed in it, and
+    others have; that its rank was asked to end."""
     tripped: list[Tripped] = field(default_factory=list)
+    """The same, of all cycles."""
     has_closed: bool = False
     """Its monitor has sent the last message of its last verdict."""
 
@@ -90,18 +98,13 @@ class Monitors:
         process = start_monitor(place.listener.fileno(), place.config, env)
         place.pid = process.pid
         place.peer = self._channel(local_rank, process.control)
-        if place.cycle is not None:
-            self._send(place, place.cycle)
-            for message in (place.awaited, place.stopping):
-                if message is not None:
-                    self._send(place, message)
-            for tripped in place.tripped:
-                self._send(place, tripped)
+        for message in (*place.of_cycle.values(), *place.tripped):
+            self._send(place, message)
 
     def begin_cycle(self, local_rank: int, cycle: Cycle) -> None:
         """Have a monitor watch the rank of a new cycle (page, dump file, number ...)."""
         place = self._places[local_rank]
-        place.cycle, place.awaited, place.stopping = cycle, None, None
+        place.of_cycle = {Cycle: cycle}
         self._send(place, cycle)
 
     def send(self, local_rank: int, message: Await | Stopping | CollectEvidence | Proceed) -> None:
@@ -109,20 +112,11 @@ class Monitors:
         place = self._places.get(local_rank)
         if place is None:
             return
-        match message:  # a monitor that replaces it is to know this, too
-            case Await():
-                place.awaited = message
-            case Stopping():
-                place.stopping = place.stopping or message
+        if isinstance(message, Await):
+            place.of_cycle[Await] = message
+        elif isinstance(message, Stopping):
+            place.of_cycle.setdefault(Stopping, message)
         self._send(place, message)
-
-    def _limit_tripped(self, local_rank: int, overdue: Overdue) -> None:
-        """Tell the other monitors that a learned limit tripped, so that all raise it alike."""
-        message = Tripped(overdue.clock, overdue.name, overdue.limit_s)
-        for other, place in self._places.items():
-            place.tripped.append(message)
-            if other != local_rank:
-                self._send(place, message)
 
     def start_missing(self) -> None:
         """Start every monitor that was never started."""
@@ -207,14 +201,96 @@ class Monitors:
     def _take(self, local_rank: int, message: ToLauncher) -> None:
         """Handle a message; a monitor that sends a malformed one is ended and replaced."""
         if isinstance(message, WatchBegan):
-            self._places[local_rank].awaited = None
+            self._places[local_rank].of_cycle.pop(Await, None)
         if isinstance(message, (Overdue, Closed)):
             self._places[local_rank].has_closed = isinstance(message, Closed)
         self._on_message(local_rank, message)
-        if isinstance(message, Overdue) and message.learned:
-            self._limit_tripped(local_rank, message)
+        if isinstance(message, Overdue) and message.learned:  # all monitors raise the limit alike
+            tripped = Tripped(message.clock, message.name, message.limit_s)
+            for other, place in self._places.items():
+                place.tripped.append(tripped)
+                if other != local_rank:
+                    self._send(place, tripped)
 
     def _disconnect(self, place: _Place) -> None:
         if place.peer is not None:
             place.peer.close()
             place.peer = None
+
+
+@dataclass
+class HangWatch:
+    """The monitors of one launcher's ranks, configured from its plan."""
+
+    _plan: LaunchPlan
+    _job: str
+    _node: str
+    _folders: RunFolders
+    _lease: str | None
+    _monitors: Monitors
+
+    def socket(self, local_rank: int) -> str | None:
+        """Where the rank of this local rank finds its monitor; None: it has none."""
+        name = f"_ft_launcher{os.getpid()}_rmon{local_rank}.socket"
+        return f"{self._folders.runtime_dir}/{name}" if self._plan.monitors_enabled else None
+
+    def begin(self, ranks: Ranks, past: numbering.Cycle | None) -> None:
+        """Make pages for a cycle, and have monitors read them in place of those of the last."""
+        for local_rank in map(numbering.LocalRank, ranks.ranks):
+            if (path := self.socket(local_rank)) is None:
+                return
+            if not self._monitors.has(local_rank):
+                self._monitors.open(local_rank, path, self._config(local_rank))
+            self._monitors.begin_cycle(local_rank, self._of_cycle(ranks, local_rank))
+            if past is not None:  # only now: its monitor knows the page that replaces it
+                self._folders.pages.remove(past, local_rank)
+
+    def replace(self, local_rank: int) -> bool:
+        """Start a monitor in the place of a dead one; False: the rank trains on unwatched."""
+        try:
+            self._monitors.start(local_rank)
+        except OSError as error:
+            LOGGER.error("cannot start a monitor: %s", error)
+            return False
+        return True
+
+    def _config(self, local_rank: int) -> ConfigureMonitor:
+        return ConfigureMonitor(
+            self._plan.ft.to_wire(),
+            local_rank,
+            marker=self._job,
+            grace_s=self._plan.workers_stop_timeout_s,
+            node=self._node,
+            runtime_dir=self._folders.runtime_dir,
+            lease=self._lease,
+            awaits_verdict=evidence_s(self._plan) > 0,
+        )
+
+    def _of_cycle(self, ranks: Ranks, local_rank: numbering.LocalRank) -> Cycle:
+        """Make the page of a rank, and folders for its files and those of its monitor."""
+        folders, run_dir = self._folders, str(self._folders.run_dir)
+        attempt = f"attempt_{ranks.cycle}/{local_rank}"
+        page = folders.pages.make(ranks.cycle, local_rank)
+        room = f"{folders.runtime_dir}/r{local_rank}.room"
+        staged = folders.staging.folder(ranks.cycle)
+        try:
+            # Without space for a page there is none for evidence, either.
+            if folders.pages.is_spare(page):
+                staged = run_dir
+            else:
+                os.makedirs(f"{staged}/{attempt}", exist_ok=True)  # noqa: PTH103
+                reserve(room)
+        except OSError:
+            staged = run_dir
+        if staged == run_dir:
+            with suppress(OSError):
+                ranks.ranks[local_rank].folder.mkdir(parents=True, exist_ok=True)
+        return Cycle(
+            ranks.cycle,
+            page,
+            dump=f"{staged}/{attempt}/stacks.txt",
+            incidents=f"{staged}/incidents",
+            staged=staged,
+            run_dir=run_dir,
+            room=room,
+        )

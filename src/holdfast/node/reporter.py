@@ -24,7 +24,7 @@ from holdfast.node.restart_lines import RestartLines
 if TYPE_CHECKING:
     from holdfast.evidence.pure.evidence import Verdict
     from holdfast.inplace.pure.job_calls import RestartedInPlace
-    from holdfast.node.processes.ranks import RankProcess, Ranks
+    from holdfast.node.processes.ranks import Ranks
     from holdfast.node.pure.node_evidence import IncidentOver
     from holdfast.options.plan import LaunchPlan
 
@@ -103,20 +103,6 @@ class JobReporter:
         )
         self._event(started, None)
 
-    def rank_started(self, rank: RankProcess) -> None:
-        """Write the event."""
-        self._event(schema.RankStarted(**_rank_ids(rank), is_warm=rank.is_warm), None)
-
-    def rank_exited(self, rank: RankProcess, exit_code: int) -> None:
-        """For the events file."""
-        signum = -exit_code if exit_code < 0 else None
-        ended = schema.RankExited(**_rank_ids(rank), exit_code=exit_code, signal=signum)
-        self._event(ended, None)
-
-    def rank_raised(self, rank: RankProcess) -> None:
-        """For the events file: an exception ends it, and its process ends when it can."""
-        self._event(schema.RankRaised(**_rank_ids(rank), exit_code=1), None)
-
     def standing_by(self, cycle: int) -> None:
         """A cycle has been formed without this node."""
         self._event(schema.StandingBy(cycle), None)
@@ -127,7 +113,7 @@ class JobReporter:
         plan, formed, pids = self._plan, ranks.formed, [rank.pid for rank in ranks.ranks.values()]
         warm = sum(rank.is_warm for rank in ranks.ranks.values())
         warmly = f"; {count(warm, 'rank')} from warm standby" if warm else ""
-        restarted, used = "", self._launcher.restarts_used
+        restarted, used = "", formed.restarts_used
         if self._over_since is not None and used > self._restarts_used:  # and not for more nodes
             after_s = clock.monotonic() - self._over_since
             restarted = (
@@ -204,7 +190,7 @@ class JobReporter:
 
     def cause_found(self, ranks: Ranks) -> CauseFound | None:
         """The failure of this node's ranks, for the other nodes; None: none has failed."""
-        ends = ranks.ends(self._pump)
+        ends = ranks.ends()
         failure = report.failure_report(ends, self._incident(ranks.cycle, ends), self._node)
         return CauseFound(ranks.cycle, failure) if failure is not None else None
 
@@ -252,8 +238,8 @@ class JobReporter:
         """Say why a cycle failed here, now that all its ends are known."""
         if will_restart and cycle not in self._failed_here:
             return  # the cause is elsewhere, and was said
-        plan, used = self._plan, self._launcher.restarts_used
-        ends = ranks.ends(self._pump)
+        plan = self._plan
+        ends = ranks.ends()
         incident = self._incident(cycle, ends)
         hang = incident.verdict if incident is not None else None
         self._write_first_cause(cycle, ends, hang)
@@ -266,7 +252,7 @@ class JobReporter:
             return
         outlook = "the job is over"
         if plan.meeting is None:
-            outlook = f"{used} of {plan.max_restarts} restarts used"
+            outlook = f"{ranks.formed.restarts_used} of {plan.max_restarts} restarts used"
         summary = report.failure_summary(
             plan.name, self._node, cycle, ends, outlook, str(self._run_dir), hang
         )
@@ -378,8 +364,3 @@ class JobReporter:
         plan = self._plan
         to_files = any(plan.redirects.values()) or any(plan.tee.values())
         return plan.log_dir is not None or to_files
-
-
-def _rank_ids(rank: RankProcess) -> dict[str, int]:
-    place = rank.place
-    return {"local_rank": place.local_rank, "rank": place.rank, "pid": rank.pid}

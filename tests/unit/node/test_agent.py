@@ -205,7 +205,7 @@ def test_evidence_goes_to_the_run_folder_when_no_room_can_be_kept_for_it(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     if is_full:
-        monkeypatch.setattr("holdfast.node.watch.reserve", no_room)
+        monkeypatch.setattr("holdfast.node.monitors.reserve", no_room)
 
     def happens() -> None:
         [cycle] = host.told_to_monitor(0)

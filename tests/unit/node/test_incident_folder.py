@@ -14,7 +14,7 @@ from holdfast.evidence.pure.evidence import RankDigest, Verdict
 from holdfast.evidence.pure.verdict import judge
 from holdfast.evidence.staging import Staging
 from holdfast.node.pure.node_evidence import IncidentOver
-from holdfast.node.records.incident_folder import IncidentFolders
+from holdfast.node.records.incidents import IncidentFolders
 from holdfast.watch.pure import monitor_messages
 
 BOUND_S = 30.0

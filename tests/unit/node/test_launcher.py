@@ -51,7 +51,6 @@ from holdfast.node.pure.node import (
     Explain,
     HostBroke,
     HostChecked,
-    KillRanks,
     Node,
     NodePhase,
     SignalRanks,
@@ -141,9 +140,6 @@ class OneNode:
                     case SignalRanks(local_ranks, signum):
                         seen.append(effect)
                         todo.append(Sent(local_ranks, signum))
-                    case KillRanks(local_ranks):
-                        seen.append(effect)
-                        todo.append(Sent(local_ranks, SIGKILL))
                     case StartRanks(formed):
                         seen.append(StartCycle(formed.cycle))
                     case CycleStopping() | Deliver() | ToMonitors():
@@ -245,7 +241,7 @@ def test_under_min_healthy_a_call_that_completes_is_success(codes: list[int], en
         effects += without_notes(node.handle(Exited(local_rank, code), now=1.0))
     effects += without_notes(node.handle(Swept(), now=1.1))
 
-    assert not [effect for effect in effects if isinstance(effect, SignalRanks | KillRanks)]
+    assert not [effect for effect in effects if isinstance(effect, SignalRanks)]
     finish = effects[-1]
     assert isinstance(finish, LeaveProcess)
     assert finish.exit_code == end
@@ -340,7 +336,7 @@ def test_stopping_is_polite_then_forced() -> None:
 
     assert node.next_deadline() == 115.0
     assert node.handle(TimePassed(), now=114.9) == []
-    assert node.handle(TimePassed(), now=115.0) == [KillRanks((1,))]
+    assert node.handle(TimePassed(), now=115.0) == [SignalRanks((1,), SIGKILL)]
     assert node.handle(TimePassed(), now=115.1) == []
 
 
@@ -391,7 +387,7 @@ def test_a_rank_that_outlives_its_monitors_sigkill_ends_the_node() -> None:
         SignalRanks((0, 1), SIGTERM),
     ]
     assert node.handle(stuck(0), now=100.1) == []
-    assert node.handle(Exited(1, -SIGTERM), now=101.0) == [KillRanks((0,))]
+    assert node.handle(Exited(1, -SIGTERM), now=101.0) == [SignalRanks((0,), SIGKILL)]
     assert node.next_deadline() == 85.0 + UNKILLABLE_AFTER_S
     effects = node.handle(TimePassed(), now=85.0 + UNKILLABLE_AFTER_S)
 
@@ -407,7 +403,7 @@ def test_others_keep_their_grace_beside_a_stuck_rank() -> None:
     node.handle(stuck(0), now=100.0)
 
     assert node.next_deadline() == 160.0
-    assert node.handle(TimePassed(), now=160.0) == [KillRanks((0, 1))]
+    assert node.handle(TimePassed(), now=160.0) == [SignalRanks((0, 1), SIGKILL)]
     assert node.handle(Exited(1, -SIGKILL), now=160.1) == []
     effects = node.handle(TimePassed(), now=160.0 + UNKILLABLE_AFTER_S)
     assert effects[-1] == LeaveProcess(LauncherEnd.STUCK, 1)
@@ -431,7 +427,7 @@ def test_who_alone_is_stuck_after_a_signal_is_not_waited_for() -> None:
     node.handle(SignalArrived(SIGTERM), now=100.0)
     node.handle(Exited(1, 0), now=100.1)
 
-    assert without_notes(node.handle(stuck(0), now=200.0)) == [KillRanks((0,))]
+    assert without_notes(node.handle(stuck(0), now=200.0)) == [SignalRanks((0,), SIGKILL)]
     assert node.next_deadline() == 185.0 + UNKILLABLE_AFTER_S
 
 
@@ -518,7 +514,9 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
     assert isinstance(note, Note)
     assert note.text.endswith("(--term-timeout). Press Ctrl-C again to kill them now")
 
-    assert without_notes(node.handle(SignalArrived(SIGINT), now=2.0)) == [KillRanks((0, 1))]
+    assert without_notes(node.handle(SignalArrived(SIGINT), now=2.0)) == [
+        SignalRanks((0, 1), SIGKILL)
+    ]
 
 
 def test_a_second_sigterm_does_not_wait_either() -> None:
@@ -531,7 +529,7 @@ def test_a_second_sigterm_does_not_wait_either() -> None:
 
     (note, kill) = node.handle(SignalArrived(SIGTERM), now=100.0 + SAME_REQUEST_S)
     assert note.text == "SIGTERM again: killing the ranks without grace"
-    assert kill == KillRanks((0, 1))
+    assert kill == SignalRanks((0, 1), SIGKILL)
     assert node.next_deadline() == 100.0 + SAME_REQUEST_S + UNKILLABLE_AFTER_S
 
 
@@ -554,7 +552,9 @@ def test_another_signal_is_another_request() -> None:
             "SIGINT: passed on to 2 ranks, too. Press Ctrl-C again to kill them now",
         ),
     ]
-    assert without_notes(node.handle(SignalArrived(SIGINT), now=200.5)) == [KillRanks((0, 1))]
+    assert without_notes(node.handle(SignalArrived(SIGINT), now=200.5)) == [
+        SignalRanks((0, 1), SIGKILL)
+    ]
 
 
 def test_more_ctrl_c_do_not_put_off_the_end() -> None:
@@ -920,7 +920,7 @@ class LauncherLife(RuleBasedStateMachine):
                     self.alive = set(range(self.nproc))
                 case EndRank(local_rank):
                     assert local_rank in self.alive
-                case SignalRanks(local_ranks, _) | KillRanks(local_ranks):
+                case SignalRanks(local_ranks, _):
                     assert set(local_ranks) <= self.alive
                     assert local_ranks
                 case Sweep():

@@ -16,8 +16,6 @@ from holdfast.node.pure.node import (
     Explain,
     HostBroke,
     HostChecked,
-    KillRanks,
-    MayJoin,
     MeasureWaits,
     Node,
     NodePhase,
@@ -80,10 +78,10 @@ def fail(node: Node, now: float) -> list[Effect]:
 def node_at_work(**options: object) -> Node:
     """A node of two ranks that has started cycle 3 at t=0."""
     node = Ranks(nproc=2, **options)  # type: ignore[arg-type]
-    first = CheckHost(after_ranks=False) if node.checks_host else MayJoin()
+    first = CheckHost(after_ranks=False) if node.checks_host else Begin()
     assert node.handle(Begin(), now=0.0) == [first]
     if node.checks_host:
-        assert node.handle(HostChecked(), now=0.0) == [MayJoin()]
+        assert node.handle(HostChecked(), now=0.0) == [Begin()]
     assert node.handle(start(3), now=0.0) == [start(3)]
     return node
 
@@ -133,7 +131,7 @@ def test_a_node_with_a_stuck_rank_is_stopped_by_all_and_leaves() -> None:
     effects = without_notes(node.handle(stuck(1, 15.0), now=100.0))
     assert effects == [RanksFailed(3, 1)]
     assert node.handle(stop(), now=100.1) == [SignalRanks((0, 1), SIGTERM)]
-    assert node.handle(Exited(0, -SIGTERM), now=100.2) == [KillRanks((1,))]
+    assert node.handle(Exited(0, -SIGTERM), now=100.2) == [SignalRanks((1,), SIGKILL)]
     effects = node.handle(TimePassed(), now=85.0 + UNKILLABLE_AFTER_S)
 
     assert without_notes(effects) == [RanksStuck(3, "a rank cannot be killed")]
@@ -146,7 +144,7 @@ def test_a_node_with_nothing_but_stuck_ranks_does_not_wait_to_be_stopped() -> No
 
     effects = without_notes(node.handle(stuck(1, 15.0), now=100.0))
 
-    assert effects == [RanksFailed(3, 1), KillRanks((1,))]
+    assert effects == [RanksFailed(3, 1), SignalRanks((1,), SIGKILL)]
     assert node.handle(stop(), now=100.1) == []
     effects = node.handle(TimePassed(), now=85.0 + UNKILLABLE_AFTER_S)
     assert effects[-1] == RanksStuck(3, "a rank cannot be killed")
@@ -173,7 +171,7 @@ def test_a_fenced_node_does_not_wait_for_its_ranks() -> None:
 
     assert node.handle(stop(at_once=True), now=1.0) == [
         SignalRanks((0, 1), SIGTERM),
-        KillRanks((0, 1)),
+        SignalRanks((0, 1), SIGKILL),
     ]
 
 
@@ -182,7 +180,7 @@ def test_a_polite_stop_can_become_a_kill() -> None:
     node = node_at_work(stop_grace_s=60.0)
     node.handle(stop(), now=1.0)
 
-    assert node.handle(stop(at_once=True), now=2.0) == [KillRanks((0, 1))]
+    assert node.handle(stop(at_once=True), now=2.0) == [SignalRanks((0, 1), SIGKILL)]
 
 
 def test_ranks_that_had_no_processor_have_their_grace_nevertheless() -> None:
@@ -194,7 +192,7 @@ def test_ranks_that_had_no_processor_have_their_grace_nevertheless() -> None:
     assert node.handle(RanksWaited(7.0), now=10.0) == []
     assert node.next_deadline() == 17.0
     assert node.handle(TimePassed(), now=17.0) == [MeasureWaits((0, 1))]
-    assert node.handle(RanksWaited(7.0), now=17.0) == [KillRanks((0, 1))]
+    assert node.handle(RanksWaited(7.0), now=17.0) == [SignalRanks((0, 1), SIGKILL)]
 
 
 def test_a_stop_cuts_short_the_grace_of_a_signal() -> None:
@@ -204,7 +202,7 @@ def test_a_stop_cuts_short_the_grace_of_a_signal() -> None:
 
     assert node.handle(stop(for_good=True), now=10.0) == [], "they have a signal already"
     assert node.next_deadline() == 25.0
-    assert node.handle(TimePassed(), now=25.0) == [KillRanks((0, 1))]
+    assert node.handle(TimePassed(), now=25.0) == [SignalRanks((0, 1), SIGKILL)]
 
 
 def test_a_stop_lengthens_no_grace() -> None:
@@ -263,7 +261,7 @@ def test_a_node_checks_its_host_before_it_joins_and_before_it_joins_again() -> N
 
     sick = Ranks(nproc=2, checks_host=True)
     sick.handle(Begin(), now=0.0)
-    assert sick.handle(HostChecked("no"), now=0.1) == [MayJoin("no")]
+    assert sick.handle(HostChecked("no"), now=0.1) == [Unhealthy("no")]
 
 
 def test_a_node_that_will_not_have_ranks_again_checks_nothing() -> None:
@@ -413,7 +411,7 @@ def test_a_rank_that_was_ended_and_does_not_end_is_not_waited_for_once_the_other
     node.handle(Exited(1, 0), now=2.0)
 
     assert node.handle(Exited(2, 0), now=3.0) == [SignalRanks((0,), SIGTERM)]
-    assert node.handle(TimePassed(), now=8.0) == [KillRanks((0,))]
+    assert node.handle(TimePassed(), now=8.0) == [SignalRanks((0,), SIGKILL)]
     late = node.handle(TimePassed(), now=8.0 + UNKILLABLE_AFTER_S)
     assert late[-1] == RanksStuck(0, "a rank cannot be killed")
 

@@ -17,6 +17,7 @@ from holdfast.evidence.pure.evidence import (
 )
 from holdfast.job.pure.membership import CyclePlace, Digests, Judged, OpenIncident, Round, Suspect
 from holdfast.job.pure.timing import ALONE_SHARE, ANSWER_SHARE, JUDGE_SHARE, LOOK_SHARE
+from holdfast.node.pure import rank_life
 from holdfast.node.pure.node_evidence import (
     TURN_S,
     Effect,
@@ -24,7 +25,14 @@ from holdfast.node.pure.node_evidence import (
     IncidentOver,
     NodeEvidence,
 )
-from holdfast.node.pure.rank_life import Exited, MonitorGone, MonitorSaid, Sent, ToMonitors
+from holdfast.node.pure.rank_life import (
+    Exited,
+    MonitorGone,
+    MonitorSaid,
+    RankLives,
+    Sent,
+    ToMonitors,
+)
 from holdfast.watch.pure import monitor_messages
 from holdfast.watch.pure.monitor_messages import JOINS_S
 
@@ -57,12 +65,20 @@ class Node:
         self.now = 100.0
         self.evidence = NodeEvidence(T, "gpu-1")
         formed = Round(0, places, world_size=sum(place.nproc for place in places))
-        self.evidence.start_cycle(formed, places[group_rank])
-        self.evidence.pids = {0: 100, 1: 101}
+        self.lives = RankLives()
+        first = places[group_rank].rank_offset
+        self.lives.start_cycle(0, range(first, first + places[group_rank].nproc), self.now)
+        self.lives.here.pids = {0: 100, 1: 101}
+        self.evidence.start_cycle(formed, places[group_rank], self.lives.here)
 
     def hears(self, *events: Event) -> list[Effect]:
         """What follows from all of them."""
-        return [one for event in events for one in self.evidence.handle(event, self.now)]
+        effects: list[Effect] = []
+        for event in events:
+            if isinstance(event, rank_life.Event):
+                self.lives.handle(event, self.now)
+            effects += self.evidence.handle(event, self.now)
+        return effects
 
     def at(self, share: float) -> list[Effect]:
         """What follows when so much of the timeout is over; nothing does a moment before."""
@@ -222,7 +238,8 @@ def test_a_rank_that_is_overdue_soon_after_the_verdict_belongs_to_it(node: Node)
     node.now += 1.0
     assert node.hears(overdue(0)) == [Suspect("n1", 0, 2, after=1)]
 
-    node.evidence.start_cycle(Round(1, PLACES, world_size=4), PLACES[1])
+    node.lives.start_cycle(1, range(2, 4), node.now)
+    node.evidence.start_cycle(Round(1, PLACES, world_size=4), PLACES[1], node.lives.here)
     assert node.hears(overdue(0), looked(0), look(2), judged(1)) == []
     assert node.hears(overdue(0, cycle=1)) == [Suspect("n1", 1, 2, after=2)]
 

@@ -71,11 +71,11 @@ class Launcher:
     def start_cycle(self, cycle: int) -> None:
         """Ranks 4, 5 and 6 of the job."""
         self.lives.start_cycle(cycle, range(4, 7), self.now)
-        self.lives.pids = {k: PID + k for k in range(3)}
+        self.lives.here.pids = {k: PID + k for k in range(3)}
         self.ranks = self.lives.ranks
 
     def awaited(self, *local_ranks: int) -> ToMonitors:
-        cycle, pids = self.lives.cycle, self.lives.pids
+        cycle, pids = self.lives.cycle, self.lives.here.pids
         return ToMonitors(
             {k: monitor_messages.Await(cycle, 4 + k, pids[k], self.now) for k in local_ranks}
         )

@@ -29,15 +29,15 @@ def rank_end(rank: int, exit_code: int, ago_s: float, **known: Any) -> RankEnd:
 
 
 def ranks_of(*ends: RankEnd, cycle: int = 0) -> Any:
-    """The ranks of a cycle that ended so."""
+    """The ranks of a cycle that ended so; each one before it had failed."""
     ranks = {
         end.local_rank: SimpleNamespace(pid=end.pid, is_warm=False, end=lambda end=end: end)
         for end in ends
     }
     place = SimpleNamespace(group_rank=0)
-    formed = SimpleNamespace(places=[place], ended_by=None)
+    formed = SimpleNamespace(places=[place], ended_by=None, restarts_used=cycle)
     return SimpleNamespace(
-        cycle=cycle, place=place, formed=formed, ranks=ranks, ends=lambda _: list(ends)
+        cycle=cycle, place=place, formed=formed, ranks=ranks, ends=lambda: list(ends)
     )
 
 
@@ -56,7 +56,7 @@ def announcer(tmp_path: Path) -> tuple[JobReporter, Any]:
         ft=SimpleNamespace(restart_check_interval=60.0),
     )
     node = SimpleNamespace(survives_ranks=True, alive=set(), cycle=0, formed=None)
-    launcher = SimpleNamespace(node=node, restarts_used=0, finished=None)
+    launcher = SimpleNamespace(node=node, finished=None)
     pump = SimpleNamespace(write=lambda *_: None)
     says: Any = JobReporter
     return says(plan, "n0", tmp_path, launcher, pump, lambda *_, **__: None, None), launcher
@@ -68,12 +68,11 @@ def test_under_min_healthy_a_restart_is_timed_from_the_failure_that_ended_the_cy
     """Rank 0 had failed an hour before, and the cycle went on: it did not end it."""
     monkeypatch.setattr(clock, "monotonic", lambda: 5000.0)
     caplog.set_level(logging.INFO, "holdfast")
-    says, launcher = announcer(tmp_path)
+    says, _ = announcer(tmp_path)
     first, last = rank_end(0, 3, ago_s=3600.0), rank_end(1, 4, ago_s=0.0)
     says.ranks_failed(RanksFailed(0, 0, every=False, may_restart=True), first)
     says.ranks_failed(RanksFailed(0, 1, every=True, may_restart=True), last)
     says.stopping(CycleStopping(0, "cause", here=True))
-    launcher.restarts_used = 1
     says.cycle_started(ranks_of(first, last, cycle=1))
     says.explain(0, ranks_of(first, last), will_restart=True)
 

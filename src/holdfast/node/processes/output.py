@@ -197,11 +197,15 @@ class OutputPump:
             self._streams[stream.source] = stream
             self._epoll.register(stream.source, select.EPOLLIN)
 
-        self._do(register)
+        self.call(register)
 
     def call(self, errand: Callable[[], None]) -> None:
-        """Call ``errand`` in the pump's thread, after all earlier ones."""
-        self._do(errand)
+        """Call ``errand`` in the pump's thread, after earlier ones, unless it is closed."""
+        if self._closed:
+            return
+        self._errands.append(errand)
+        with contextlib.suppress(BlockingIOError):  # it has wake-ups enough
+            os.write(self._wake_write, b"\0")
 
     def write(self, descriptor: int, data: bytes) -> None:
         """Write the launcher's lines to ``descriptor``, in order with the output of the ranks.
@@ -213,7 +217,7 @@ class OutputPump:
             is_cut = descriptor in self._consoles.cut
             _write(descriptor, b"\n" + data if is_cut else data, self._consoles)
 
-        self._do(write)
+        self.call(write)
 
     def settle(self, streams: Sequence[Stream], timeout_s: float) -> bool:
         """Wait until all that was written to ``streams`` so far has been passed on.
@@ -233,7 +237,7 @@ class OutputPump:
                     self._remove(stream)
             done.set()
 
-        self._do(drain)
+        self.call(drain)
         give_up_at = clock.monotonic() + _BUSY_S
         while not done.wait(timeout_s):
             if self._closed or self._consoles.in_write or clock.monotonic() >= give_up_at:
@@ -251,7 +255,7 @@ class OutputPump:
                 self._remove(stream)
             self._closing = True
 
-        self._do(drain_all)
+        self.call(drain_all)
         self._closed = True
         give_up_at = clock.monotonic() + timeout_s
         self._thread.join(timeout_s)
@@ -261,13 +265,6 @@ class OutputPump:
             self._epoll.close()
             os.close(self._wake_read)
             os.close(self._wake_write)
-
-    def _do(self, errand: Callable[[], None]) -> None:
-        if self._closed:
-            return
-        self._errands.append(errand)
-        with contextlib.suppress(BlockingIOError):  # it has wake-ups enough
-            os.write(self._wake_write, b"\0")
 
     def _remove(self, stream: Stream) -> None:
         del self._streams[stream.source]

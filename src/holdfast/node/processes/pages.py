@@ -34,7 +34,25 @@ class Pages:
         try:
             create_page(path, cycle)
         except PageError as error:
-            return self._make_elsewhere(cycle, local_rank, error)
+            why = error
+        else:
+            return path
+        try:
+            self.spare = self.spare or self._make_spare()
+            path = _path(self.spare, cycle, local_rank)
+            create_page(path, cycle)
+        except OSError as error:
+            self._report(
+                cycle,
+                f"cycle {cycle}: local rank {local_rank} (and perhaps others) runs unwatched, "
+                f"hangs will not be found: {why}; {error}. Make space there",
+            )
+            return None
+        self._report(
+            cycle,
+            f"cycle {cycle}: {why}; pages go to {self.spare} instead. Make space in "
+            f"{Path(self._folder).parent}",
+        )
         return path
 
     def path(self, cycle: Cycle, local_rank: LocalRank) -> str:
@@ -52,26 +70,6 @@ class Pages:
         for folder in (self._folder, self.spare):
             if folder is not None:
                 Path(_path(folder, cycle, local_rank)).unlink(missing_ok=True)
-
-    def _make_elsewhere(self, cycle: Cycle, local_rank: LocalRank, why: PageError) -> str | None:
-        try:
-            if self.spare is None:
-                self.spare = self._make_spare()
-            path = _path(self.spare, cycle, local_rank)
-            create_page(path, cycle)
-        except OSError as error:
-            self._report(
-                cycle,
-                f"cycle {cycle}: local rank {local_rank} (and perhaps others) runs unwatched, "
-                f"hangs will not be found: {why}; {error}. Make space there",
-            )
-            return None
-        self._report(
-            cycle,
-            f"cycle {cycle}: {why}; pages go to {self.spare} instead. Make space in "
-            f"{Path(self._folder).parent}",
-        )
-        return path
 
     def _report(self, cycle: Cycle, text: str) -> None:
         if self._reported_cycle != cycle:

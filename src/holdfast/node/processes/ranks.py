@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
@@ -23,6 +23,7 @@ from holdfast.base.file_writer import LineLog, LogFile, cycle_path
 from holdfast.base.processes import child
 from holdfast.base.processes.run_delay import RunDelay
 from holdfast.base.pure.numbering import Cycle, GlobalRank, GroupRank, LocalRank, Pid
+from holdfast.evidence.pure.echoes import is_echo
 from holdfast.evidence.pure.failure import RankEnd
 from holdfast.evidence.pure.failure_kinds import Attribution
 from holdfast.net.port import ReservedPort
@@ -31,8 +32,10 @@ from holdfast.node.processes.output import OutputPump, Stream
 from holdfast.node.processes.worker_env import RankPlace, rank_env
 from holdfast.node.pure.rank_life import LifeState, RankLife
 from holdfast.options.plan import LaunchPlan
+from holdfast.watch.pure.rank_messages import ExitsNow, Uncaught
 
 if TYPE_CHECKING:
+    from holdfast.inplace.pure.job_calls import EndsHungRank
     from holdfast.job.pure.member import StartRanks
 
 _STDIN = 0
@@ -76,6 +79,11 @@ class RankProcess:
     _error: tuple[str | None, str | None] | None = None
     _run_delay: RunDelay | None = None
     """Since it was asked to end."""
+
+    @property
+    def ids(self) -> dict[str, int]:
+        """Its names in events."""
+        return {"local_rank": self.place.local_rank, "rank": self.place.rank, "pid": self.pid}
 
     def signal(self, signum: int, *, group: bool) -> bool:
         """Signal its process, with ``group`` its process group; False: it ends by itself."""
@@ -147,32 +155,58 @@ class RankProcess:
         return ([], []) if stream is None else stream.last_lines()
 
 
+@dataclass(frozen=True)
+class RankSetup:
+    """The part of a rank's start that is the same in all cycles of a launcher.
+
+    ``environ`` is the launcher's own; ``monitor_socket``: see :meth:`.HangWatch.socket`; ``take``:
+    see :meth:`.Part.take`.
+    """
+
+    plan: LaunchPlan
+    job: str
+    run_dir: Path
+    environ: Mapping[str, str]
+    launcher_socket: str
+    monitor_socket: Callable[[int], str | None]
+    pump: OutputPump
+    take: Callable[..., int | None]
+
+    def env(self, place: RankPlace, *, error_file: str = "", marker: str = "") -> dict[str, str]:
+        """The environment of a rank; without keywords, as far as the cycle has no part in it."""
+        return rank_env(
+            self.plan,
+            place,
+            self.environ,
+            self.launcher_socket,
+            self.monitor_socket(place.local_rank),
+            error_file=error_file,
+            marker=marker,
+        )
+
+
 class Ranks:
     """The ranks of one cycle.
 
-    Raises OSError where a folder can be made neither in ``staged`` nor in ``run_dir``.
-    ``staged`` is in memory: files of ranks are delivered from there to ``run_dir``, which only the
-    pump touches. ``port`` is kept free for rank 0, where that is on this node.
+    Raises OSError where a folder can be made neither in ``staged`` nor in the run folder.
+    ``staged`` is in memory: files of ranks are delivered from there to the run folder, which only
+    the pump touches. ``port`` is kept free for rank 0, where that is on this node.
     """
 
     def __init__(
         self,
-        plan: LaunchPlan,
+        setup: RankSetup,
         start: StartRanks,
         gloo_interface: str | None,
-        run_dir: Path,
         staged: Path,
-        job: str,
         port: ReservedPort | None,
         lives: Mapping[int, RankLife],
     ) -> None:
         self.formed, self.place = start.round, start.place
         self.cycle = Cycle(self.formed.cycle)
-        self.folder = run_dir / f"attempt_{self.cycle}"
-        self._run_dir = str(run_dir)
+        self.folder = setup.run_dir / f"attempt_{self.cycle}"
         self._gloo_interface = gloo_interface
-        self._plan = plan
-        self._job = job
+        self._setup, self._plan, self._pump = setup, setup.plan, setup.pump
         self._port = port
         self._log: LineLog | None = None
         self.ranks = {}
@@ -187,48 +221,26 @@ class Ranks:
             error_file = in_memory / "error.json"
             self.ranks[local_rank] = RankProcess(self._place(local_rank), folder, error_file, life)
 
-    def marker(self, local_rank: int) -> str:
-        """The marker in the environment of every process of this rank."""
-        return f"{self._job}.{self.cycle}.{local_rank}"
-
-    def start(
-        self,
-        local_rank: int,
-        tie: Sequence[str],
-        base_env: Mapping[str, str],
-        launcher_socket: str,
-        monitor_socket: str | None,
-        pump: OutputPump,
-        take: Callable[..., int | None],
-    ) -> RankProcess:
-        """Start one rank, from its parked process if it has one (``take``, see :meth:`.Part.take`).
+    def start(self, local_rank: int, tie: Sequence[str]) -> RankProcess:
+        """Start one rank, from its parked process if it has one; see :func:`.child.death_tie`.
 
         Raises OSError where a file or pipe for its output, or its process, cannot be made.
         """
         rank = self.ranks[local_rank]
-        plan = self._plan
+        setup, plan = self._setup, self._plan
         command = plan.command_for(local_rank)
-        env = rank_env(
-            plan,
-            rank.place,
-            base_env,
-            launcher_socket,
-            monitor_socket,
-            error_file=str(rank.error_file),
-            marker=self.marker(local_rank),
-        )
+        marker = f"{setup.job}.{self.cycle}.{local_rank}"
+        env = setup.env(rank.place, error_file=str(rank.error_file), marker=marker)
         rank.oom_before = memory.oom_kills()
         if plan.applog is not None and self._log is None:
             path = cycle_path(plan.applog, self.cycle)
-            writer = pump.writer(os.path.dirname(path), log_error)  # noqa: PTH120
+            writer = self._pump.writer(os.path.dirname(path), log_error)  # noqa: PTH120
             self._log = LineLog(path, log_error, writer)
         with contextlib.ExitStack() as stack:
-            outputs = {
-                number: self._output(rank, number, pump, stack) for number in (STDOUT, STDERR)
-            }
+            outputs = {number: self._output(rank, number, stack) for number in (STDOUT, STDERR)}
             inputs = {_STDIN: _STDIN} if local_rank == plan.stdin_rank else {}
             streams = [*outputs.values(), *inputs.values()]
-            parked = take(local_rank, command, env, streams)
+            parked = setup.take(local_rank, command, env, streams)
             rank.is_warm = bool(parked)
             changed = {number: fd for number, fd in outputs.items() if fd != number}
             pid = parked or child.spawn_rank(
@@ -239,7 +251,7 @@ class Ranks:
             )
             rank.pid = Pid(pid)
         for stream in rank.streams.values():
-            pump.add(stream)
+            self._pump.add(stream)
         return rank
 
     def let_rank_0_go_first(self) -> None:
@@ -257,32 +269,53 @@ class Ranks:
         """The living rank whose process this is."""
         return next((r for r in self.ranks.values() if r.pid == pid and r.exit_code is None), None)
 
-    def with_rank(self, rank: int) -> RankProcess | None:
-        """The one of this number, alive or not."""
-        return next((r for r in self.ranks.values() if r.place.rank == rank), None)
+    def note_exception(self, pid: int, message: Uncaught | ExitsNow | None) -> RankProcess | None:
+        """Note that an exception ends a process, which reports it; the rank, if it is one."""
+        if not isinstance(message, Uncaught):  # it may have been reaped since
+            return next((r for r in self.ranks.values() if r.pid == pid and r.raised), None)
+        if (rank := self.with_pid(pid)) is not None:
+            rank.raised = message.traceback
+        return rank
 
-    def end(self, local_rank: int, pump: OutputPump) -> RankEnd:
+    def note_hung_in_place(self, ended: EndsHungRank) -> None:
+        """Note why the guard of restarts in place ends a rank, and which one began the restart."""
+        by_rank = {it.place.rank: it for it in self.ranks.values()}
+        if (rank := by_rank.get(GlobalRank(ended.rank))) is None:
+            return
+        from holdfast.evidence.pure.evidence_words import how  # noqa: PLC0415 - rarely needed
+
+        shows = f"it {how(ended.seen)}; " if ended.seen is not None else ""
+        rank.hung_in_place = f"{shows}{ended.text}"
+        if (began := ended.began) is None:
+            return
+        text = f"{began.kind.value} of rank {began.rank}: {began.text}"
+        rank.hung_in_place += f"; the restart began with {text}"
+        first = by_rank.get(GlobalRank(began.rank))
+        if first is not None and not is_echo(began.text):
+            first.began_restart, first.began_restart_at = began.text, ended.began_at
+
+    def end(self, local_rank: int) -> RankEnd:
         """How and why a rank has failed, while others may still run."""
         rank = self.ranks[local_rank]
         if rank.life.exits_now or rank.exit_code not in (None, -signal.SIGKILL):
-            pump.settle(list(rank.streams.values()), _LAST_WORDS_S)
+            self._pump.settle(list(rank.streams.values()), _LAST_WORDS_S)
         return rank.end()
 
-    def ends(self, pump: OutputPump) -> list[RankEnd]:
+    def ends(self) -> list[RankEnd]:
         """How and why the ranks ended, when they have; all they wrote has been passed on.
 
         A rank that has not ended by then cannot be ended.
         """
         ranks = self.ranks.values()
-        pump.settle([stream for rank in ranks for stream in rank.streams.values()], _SETTLE_S)
+        self._pump.settle([it for rank in ranks for it in rank.streams.values()], _SETTLE_S)
         return [rank.end() for rank in ranks]
 
-    def close(self, pump: OutputPump) -> None:
+    def close(self) -> None:
         """Let go of the port and the log."""
         if self._port is not None:
             self._port.release()
         if self._log is not None:
-            pump.call(self._log.close)
+            self._pump.call(self._log.close)
 
     def _place(self, local_rank: int) -> RankPlace:
         formed, node = self.formed, self.place
@@ -299,9 +332,7 @@ class Ranks:
             gloo_interface=self._gloo_interface,
         )
 
-    def _output(
-        self, rank: RankProcess, number: int, pump: OutputPump, stack: contextlib.ExitStack
-    ) -> int:
+    def _output(self, rank: RankProcess, number: int, stack: contextlib.ExitStack) -> int:
         """Descriptor that the rank gets as its stdout or stderr.
 
         The console itself if possible; through the pump where something has to be done with it:
@@ -321,7 +352,9 @@ class Ranks:
 
         if not filters and not to_file and self._log is None:
             if console is None and number == STDOUT:
-                return stack.enter_context(_null())
+                null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+                stack.callback(os.close, null)
+                return null
             if console is not None and (number == STDOUT or os.isatty(number)):
                 return number
 
@@ -333,18 +366,19 @@ class Ranks:
             console=console,
             prefix=self._prefix(rank.place) if tee else b"",
             shows_prompts=local_rank == plan.stdin_rank,
-            file=self._file(rank.folder / _FILES[number], pump) if to_file else None,
+            file=self._file(rank.folder / _FILES[number]) if to_file else None,
             matches=[text.encode() for text in filters],
             matched_file=(
-                self._file(self.folder / f"filtered_{_FILES[number]}", pump) if filters else None
+                self._file(self.folder / f"filtered_{_FILES[number]}") if filters else None
             ),
             log=self._log,
             log_prefix=self._log_prefix(rank.place),
         )
         return write_end
 
-    def _file(self, path: Path, pump: OutputPump) -> LogFile:
-        return LogFile(str(path), pump.writer(self._run_dir, log_error), log_error)
+    def _file(self, path: Path) -> LogFile:
+        writer = self._pump.writer(str(self._setup.run_dir), log_error)
+        return LogFile(str(path), writer, log_error)
 
     def _log_prefix(self, place: RankPlace) -> bytes:
         """Specification 11: the global rank, aligned to the right."""
@@ -417,15 +451,6 @@ def _message_in(error: Any) -> tuple[str | None, str | None]:
     traceback = extra.get("py_callstack") if isinstance(extra, dict) else None
     text = str(message.get("message", ""))[:_MESSAGE_CHARS_MAX]
     return text, traceback if isinstance(traceback, str) else None
-
-
-@contextlib.contextmanager
-def _null() -> Iterator[int]:
-    descriptor = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def write_error_file(path: Path, text: str, exit_code: int, cause: RankEnd | None = None) -> None:

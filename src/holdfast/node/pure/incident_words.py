@@ -107,13 +107,7 @@ def to_json(incident: NodeIncident) -> dict[str, Any]:
         ],
         "cause": None
         if cause is None
-        else {
-            "rank": cause.rank,
-            "clock": cause.clock,
-            "name": cause.name,
-            "age_s": cause.age_s,
-            "limit_s": cause.limit_s,
-        },
+        else {name: getattr(cause, name) for name in ("rank", "clock", "name", "age_s", "limit_s")},
         "without": over.without,
         "signals": [encode_fields(each) for each in incident.signals],
         "next_cycle": incident.next_cycle,
@@ -125,14 +119,10 @@ def to_json(incident: NodeIncident) -> dict[str, Any]:
         "stall": verdict.is_stall,
         "proof": verdict.proof,
         "ranks": {
-            str(rank): {**_digest(it), "stderr": _list(incident.stderr.get(rank))}
+            str(rank): {**_digest(it), "stderr": incident.stderr.get(rank)}
             for rank, it in sorted(over.digests.items())
         },
     }
-
-
-def _list(lines: Sequence[str] | None) -> list[str] | None:
-    return None if lines is None else [*lines]
 
 
 def _digest(digest: RankDigest) -> dict[str, Any]:
@@ -144,20 +134,13 @@ def _digest(digest: RankDigest) -> dict[str, Any]:
 
 def headline(verdict: Verdict) -> str:
     """``rank 5 in `load_batch` data.py:88 · 15 others in `all_reduce```."""
-    culprits: list[Alike] = []
-    others: list[Alike] = []
-    for group in verdict.groups:
-        is_culprit = bool(verdict.culprits) and ranks_of(group.ranks)[0] in verdict.culprits
-        (culprits if is_culprit else others).append(group)
+    culprits = [it for it in verdict.groups if ranks_of(it.ranks)[0] in verdict.culprits]
+    others = [it for it in verdict.groups if it not in culprits]
     parts = [f"{_ranks(group)} {group.doing}" for group in culprits[:_GROUPS_SHOWN]]
-    shown = others[:_GROUPS_SHOWN]
-    parts += [
-        f"{count(group.count, 'other')} {group.doing}"
-        if culprits
-        else f"{_ranks(group)} {group.doing}"
-        for group in shown
-    ]
-    left = len(culprits) + len(others) - len(parts)
+    for group in others[:_GROUPS_SHOWN]:
+        name = count(group.count, "other") if culprits else _ranks(group)
+        parts.append(f"{name} {group.doing}")
+    left = len(verdict.groups) - len(parts)
     return " · ".join([*parts, *([f"and {count(left, 'more group')}"] if left else [])])
 
 
@@ -186,25 +169,20 @@ def next_steps(incident: NodeIncident) -> list[str]:
 
 def _files_of_calls(incident: NodeIncident) -> list[str]:
     """The files of one rank of each of the first groups: their calls do not match."""
-    first = [next(iter(ranks_of(group.ranks))) for group in incident.over.verdict.groups]
-    files = [
-        f"rank{rank}.txt on node {incident.over.digests[rank].node}"
-        for rank in first[:_CALLS_SHOWN]
-        if rank in incident.over.digests
-    ]
-    of_calls = "the stacks and last collectives of these calls"
-    return [f"{' and '.join(files)} {'has' if len(files) == 1 else 'have'} {of_calls}"] * bool(
-        files
-    )
+    digests = incident.over.digests
+    first = [ranks_of(group.ranks)[0] for group in incident.over.verdict.groups[:_CALLS_SHOWN]]
+    files = [f"rank{rank}.txt on node {digests[rank].node}" for rank in first if rank in digests]
+    if not files:
+        return []
+    have = "has" if len(files) == 1 else "have"
+    return [f"{' and '.join(files)} {have} the stacks and last collectives of these calls"]
 
 
 def _file_of(digest: RankDigest) -> str:
     """The file of a rank's evidence, and whether it has stacks."""
-    file = f"rank{digest.rank}.txt on node {digest.node}"
     is_woken = digest.state in ("T", "t")  # for its stacks, after the verdict
-    return (
-        f"{file} {'has all threads' if digest.stack or is_woken else 'says why it has no stacks'}"
-    )
+    shows = "has all threads" if digest.stack or is_woken else "says why it has no stacks"
+    return f"rank{digest.rank}.txt on node {digest.node} {shows}"
 
 
 def lines(incident: NodeIncident, folder: str) -> list[str]:
@@ -262,9 +240,9 @@ def _overdue(incident: NodeIncident) -> str:
 
 
 def _evidence(incident: NodeIncident) -> tuple[int, int]:
-    of_all = sum(group.count for group in incident.over.verdict.groups)
-    lack = sum(group.count for group in incident.over.verdict.groups if group.shows_nothing)
-    return of_all - lack, of_all
+    groups = incident.over.verdict.groups
+    known = sum(group.count for group in groups if not group.shows_nothing)
+    return known, sum(group.count for group in groups)
 
 
 def report(incident: NodeIncident) -> str:

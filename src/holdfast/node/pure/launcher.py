@@ -44,13 +44,7 @@ from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.failure import signal_name
 from holdfast.job.pure.exit_codes import of_a_host
-from holdfast.job.pure.leader import (
-    Abdicate,
-    Close,
-    Leader,
-    LeaderPhase,
-    ReadIteration,
-)
+from holdfast.job.pure.leader import Abdicate, Close, Leader, LeaderPhase, ReadIteration
 from holdfast.job.pure.member import (
     CauseFound,
     CycleStopping,
@@ -58,7 +52,6 @@ from holdfast.job.pure.member import (
     LeaderLost,
     LeaveJob,
     Member,
-    NodeReported,
     RanksFailed,
     StartRanks,
     StopRanks,
@@ -66,33 +59,21 @@ from holdfast.job.pure.member import (
 )
 from holdfast.job.pure.membership import (
     Decision,
-    Digests,
     End,
     JobOutcome,
     Judged,
     LeaveWhy,
     Message,
     OpenIncident,
-    Suspect,
 )
-from holdfast.job.pure.node_reports import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
+from holdfast.job.pure.node_reports import Unhealthy
 from holdfast.job.pure.rules import Rules
 from holdfast.node.pure import node
-from holdfast.node.pure.node import MayJoin, Node
+from holdfast.node.pure.node import Node
 from holdfast.node.pure.node_evidence import IncidentOver
 
-_TO_MEMBER = (
-    Unhealthy,
-    RanksSucceeded,
-    RanksStopped,
-    RanksStuck,
-    NodeReported,
-    Suspect,
-    Digests,
-)
-"""Effects of the node that are events of the member,"""
 _TO_NODE = StartRanks, StopRanks, JobReported, OpenIncident, Judged, LeaveJob
-"""and effects of the member that are events of the node."""
+"""Effects of the member that are events of the node."""
 
 
 # ---------------------------------------------------------------- events
@@ -189,7 +170,8 @@ class Launcher:
     finished: LeaveProcess | None = field(default=None, init=False)
     _has_quit: bool = field(default=False, init=False)
     _has_met: bool = field(default=False, init=False)
-    _may_join: MayJoin | None = field(default=None, init=False)
+    _first_report: Begin | Unhealthy | None = field(default=None, init=False)
+    """Of the node: the member gets it when there is a leader."""
     _last_words: LeaveJob | None = field(default=None, init=False)
     _has_abdicated: bool = field(default=False, init=False)
     _end_of_others: End | None = field(default=None, init=False)
@@ -206,16 +188,6 @@ class Launcher:
         machines = (self.node, self.member, self.leader)
         return earliest(*(one.next_deadline() for one in machines if one is not None))
 
-    @property
-    def ranks_may_live_until(self) -> float | None:
-        """See :attr:`.Member.ranks_may_live_until`; may change with every event."""
-        return self.member.ranks_may_live_until
-
-    @property
-    def restarts_used(self) -> int:
-        """Of the job's budget, before the cycle that this node has, or had, ranks in."""
-        return self.node.formed.restarts_used if self.node.formed is not None else 0
-
     def handle(self, event: Event, now: float) -> list[Effect]:
         """The effects of ``event``, in order."""
         self._effects = []
@@ -228,9 +200,9 @@ class Launcher:
 
     def _addressees(self, event: Event) -> list[_Addressed]:
         """The machines that the event is for; each is run to its end before the next one."""
-        if isinstance(event, Message):
+        if isinstance(event, Message | IterationRead):
             return self._to_leader(event)
-        if isinstance(event, Decision):
+        if isinstance(event, Decision | RanksFailed | CauseFound | LeaderLost | ControlRequested):
             return [(self.member, event)]
         match event:
             case Met():
@@ -238,10 +210,6 @@ class Launcher:
             case PortReserved(port):
                 self.member.desc = dataclasses.replace(self.member.desc, port=port)
                 return []
-            case IterationRead():
-                return self._to_leader(event)
-            case RanksFailed() | CauseFound() | LeaderLost() | ControlRequested():
-                return [(self.member, event)]
             case SignalArrived(signum):
                 addressed: list[_Addressed] = [(self.node, event), (self.member, event)]
                 if self._last_words is not None:  # it only hosts the leader any more
@@ -267,11 +235,11 @@ class Launcher:
     def _route(self, source: _Machine, effect: Any) -> list[_Addressed]:
         """The machine that an effect of another one is for; the rest is for the caller."""
         if source is self.node:
-            if isinstance(effect, _TO_MEMBER):
-                return [(self.member, effect)]
-            if isinstance(effect, MayJoin):
-                self._may_join = effect
+            if isinstance(effect, Begin | Unhealthy) and self._first_report is None:
+                self._first_report = effect
                 return self._join()
+            if isinstance(effect, node.Report):
+                return [(self.member, effect)]
             if isinstance(effect, IncidentOver):
                 effect = self._of_all_nodes(effect)
         elif source is self.member:
@@ -287,7 +255,7 @@ class Launcher:
         match effect:
             case End():
                 self._on_end(effect)
-            case Judged(incident, cycle, verdict, without) if cycle != self.node.evidence.cycle:
+            case Judged(incident, cycle, verdict, without) if cycle != self.node.cycle:
                 # It has no ranks in this cycle, and only hosts the leader.
                 over = IncidentOver(incident, cycle, (), verdict, {}, without)
                 self._effects.append(self._of_all_nodes(over))
@@ -297,13 +265,11 @@ class Launcher:
         """The leader has the evidence of all."""
         if self.leader is None:
             return over
-        known = self.leader.incidents
-        if known.number != over.incident or known.is_open:
-            return IncidentOver(**{**vars(over), "is_elsewhere": False})
-        about = over.incident, over.cycle, over.overdue, over.verdict
-        verdict = over.verdict
-        digests, notifies = known.digests | over.digests, not (verdict.is_pause or verdict.is_known)
-        return IncidentOver(*about, digests, over.without, notifies)
+        known, changed = self.leader.incidents, {**vars(over), "is_elsewhere": False}
+        if known.number == over.incident and not known.is_open:
+            changed["digests"] = known.digests | over.digests
+            changed["notifies"] = not (over.verdict.is_pause or over.verdict.is_known)
+        return IncidentOver(**changed)
 
     # ------------------------------------------------------------ the way in
     def _on_met(self, met: Met) -> list[_Addressed]:
@@ -319,10 +285,8 @@ class Launcher:
 
     def _join(self) -> list[_Addressed]:
         """Join when this launcher has met the others, and its host was checked."""
-        if not self._has_met or self._may_join is None:
-            return []
-        problem = self._may_join.problem
-        return [(self.member, Begin() if problem is None else Unhealthy(problem))]
+        is_ready = self._has_met and self._first_report is not None
+        return [(self.member, self._first_report)] if is_ready else []
 
     # ------------------------------------------------------------ the way out
     def _on_last_words(self, last: LeaveJob) -> list[_Addressed]:
@@ -347,15 +311,10 @@ class Launcher:
             text = f"{end.outcome.value}: {end.cause}" if end.cause else end.outcome.value
             self._effects.append(Note(level, f"the job of the others has ended, {text}"))
 
-    @property
-    def _is_leader_done(self) -> bool:
-        """No launcher needs the leader that may be here."""
-        return self.leader is None or self.leader.phase is LeaderPhase.CLOSED
-
     def _finish_if_due(self) -> None:
-        last, done = self._last_words, self._is_leader_done
-        if last is None:
+        if (last := self._last_words) is None:
             return
+        done = self.leader is None or self.leader.phase is LeaderPhase.CLOSED
         of_others = self._end_of_others.exit_code if self._end_of_others is not None else None
         code = of_a_host(last.exit_code, of_others)
         if self.finished is None and (done or not self.rules.is_of_one):
@@ -372,7 +331,7 @@ class Launcher:
             self._effects.append(QuitProcess(code))
 
     def _why_it_never_ran(self, last: LeaveJob) -> str:
-        took_part = self.node.formed is not None or self.rules.is_of_one
+        took_part = self.node.cycle >= 0 or self.rules.is_of_one
         if took_part or last.why is not LeaveWhy.FINISHED:
             return ""
         return "was a spare for the whole job" if self._has_met else "came after the end of the job"
@@ -398,16 +357,7 @@ _Addressed = tuple[_Machine, Any]
 """A machine, and an event for it."""
 
 
-def _how_it_ended(finish: LeaveJob) -> LauncherEnd:
-    if finish.outcome is not None:
-        return {
-            JobOutcome.SUCCEEDED: LauncherEnd.SUCCEEDED,
-            JobOutcome.FAILED: LauncherEnd.FAILED,
-            JobOutcome.SHUT_DOWN: LauncherEnd.SHUT_DOWN,
-        }[finish.outcome]
-    return {
-        LeaveWhy.EXCLUDED: LauncherEnd.EXCLUDED,
-        LeaveWhy.UNHEALTHY: LauncherEnd.UNHEALTHY,
-        LeaveWhy.SIGNALLED: LauncherEnd.SIGNALLED,
-        LeaveWhy.STUCK: LauncherEnd.STUCK,
-    }.get(finish.why, LauncherEnd.FAILED)
+def _how_it_ended(last: LeaveJob) -> LauncherEnd:
+    """Both enums have the same names, where this launcher's end is no plain failure."""
+    name = last.why.name if last.outcome is None else last.outcome.name
+    return LauncherEnd.__members__.get(name, LauncherEnd.FAILED)

@@ -31,14 +31,14 @@ from dataclasses import dataclass, field
 
 from holdfast.base.pure.common_events import Begin, Note, SignalArrived
 from holdfast.base.pure.deadlines import earliest
-from holdfast.base.pure.kill_ladder import KILLED, SIGTERM, STUCK, KillLadder
+from holdfast.base.pure.kill_ladder import KILLED, SIGKILL, SIGTERM, STUCK, KillLadder
 from holdfast.base.pure.value import Value
 from holdfast.base.pure.wording import count
 from holdfast.evidence.pure.failure import signal_name
 from holdfast.inplace.pure.job_calls import CallBegan, CallEnded
 from holdfast.job.pure.exit_codes import NO_RESTART
 from holdfast.job.pure.member import How, LeaveJob, NodeReported, RanksFailed, StartRanks, StopRanks
-from holdfast.job.pure.membership import CyclePlace, Digests, Round, Suspect
+from holdfast.job.pure.membership import CyclePlace, Digests, Suspect
 from holdfast.job.pure.node_reports import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
 from holdfast.node.pure import node_evidence, rank_life
 from holdfast.node.pure.node_evidence import IncidentOver, NodeEvidence
@@ -122,16 +122,10 @@ Event = (
 
 # ---------------------------------------------------------------- effects
 class SignalRanks(Value):
-    """Send a signal to these ranks."""
+    """Send a signal to these ranks; SIGKILL also to everything in their sessions."""
 
     local_ranks: tuple[int, ...]
     signum: int
-
-
-class KillRanks(Value):
-    """End these ranks and everything in their sessions with SIGKILL."""
-
-    local_ranks: tuple[int, ...]
 
 
 class MeasureWaits(Value):
@@ -167,15 +161,8 @@ class Explain(Value):
     will_restart: bool
 
 
-# ---------------------------------------------------------------- effects, for the member
-class MayJoin(Value):
-    """The host was checked for the first time; ``problem``: why it must not have ranks."""
-
-    problem: str | None = None
-
-
 Report = (
-    MayJoin
+    Begin
     | Unhealthy
     | RanksSucceeded
     | RanksStopped
@@ -187,7 +174,6 @@ Report = (
 LocalEffect = (
     StartRanks
     | SignalRanks
-    | KillRanks
     | EndRank
     | EndHandlers
     | MeasureWaits
@@ -202,7 +188,9 @@ LocalEffect = (
     | Note
 )
 Effect = LocalEffect | Report
-"""``Report``: for the member, as ``RanksFailed`` is when it has its failure report."""
+"""``Report``: for the member, as ``RanksFailed`` is when it has its failure report. The first is
+``Begin`` or ``Unhealthy``: the host was checked, and may have ranks or not.
+"""
 
 
 class NodePhase(enum.Enum):
@@ -235,7 +223,6 @@ class Node:
 
     Attributes:
         cycle: The one that this node has, or had, ranks in; -1: there was none.
-        formed: The same, as the leader formed it.
         place: The place of this node in it.
     """
 
@@ -249,7 +236,6 @@ class Node:
     lives: RankLives = field(default_factory=RankLives)
     evidence: NodeEvidence = field(default_factory=NodeEvidence)
 
-    formed: Round | None = field(default=None, init=False)
     place: CyclePlace | None = field(default=None, init=False)
     phase: NodePhase = field(default=NodePhase.IDLE, init=False)
     cycle: int = field(default=-1, init=False)
@@ -268,7 +254,6 @@ class Node:
     _may_restart: bool = field(default=True, init=False)
     _unexplained: int | None = field(default=None, init=False)
     """A cycle that failed here; explained when it is known whether there is another."""
-    _signalled: bool = field(default=False, init=False)
     _asked_at: dict[int, float] = field(default_factory=dict, init=False)
     """When each signal came first."""
     _end: KillLadder = field(default_factory=_ladder, init=False)
@@ -293,7 +278,7 @@ class Node:
 
     def ranks_started(self, pids: Mapping[int, int]) -> None:
         """The processes of this cycle, by local rank; :class:`StartRanks` was carried out."""
-        self.lives.pids = self.evidence.pids = pids
+        self.lives.here.pids = pids
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """The effects of ``event``, in order."""
@@ -332,7 +317,7 @@ class Node:
                 if self.checks_host:
                     self._check_host()
                 else:
-                    self._do(MayJoin())
+                    self._do(event)
             case StartRanks():
                 if self.phase is NodePhase.IDLE:
                     self._start_cycle(event, now)
@@ -363,8 +348,8 @@ class Node:
                     self._cycle_over(now)
 
     def _local(self, ranks: tuple[int, ...]) -> set[int]:
-        first = self.place.rank_offset if self.place is not None else 0
-        return {rank - first for rank in ranks} & set(range(self.nproc))
+        here = self.lives.here.global_ranks
+        return {here.index(rank) for rank in ranks if rank in here}
 
     def _do(self, *effects: Effect) -> None:
         self._effects += effects
@@ -374,11 +359,12 @@ class Node:
 
     # ------------------------------------------------------------ a cycle begins and ends
     def _start_cycle(self, start: StartRanks, now: float) -> None:
-        formed, place = self.formed, self.place = start.round, start.place
+        formed, place = start.round, start.place
+        self.place = place
         self.lives.start_cycle(
             formed.cycle, range(place.rank_offset, place.rank_offset + self.nproc), now
         )
-        self.evidence.start_cycle(formed, place)
+        self.evidence.start_cycle(formed, place, self.lives.here)
         self.phase = NodePhase.RUNNING
         self._is_checking = self._is_rechecking = False
         self.cycle = formed.cycle
@@ -413,7 +399,7 @@ class Node:
             self._do(RanksSucceeded(self.cycle))
             return
         self._unexplained = self.cycle if self._failed else None
-        if self.checks_host and not (self._is_last or self._signalled):
+        if self.checks_host and not (self._is_last or self._asked_at):
             self._check_host()
         else:
             self._do(RanksStopped(self.cycle))
@@ -445,12 +431,12 @@ class Node:
         if not self._is_checking:
             return
         self._is_checking = False
-        if self.cycle < 0 and not self._is_rechecking:
-            self._do(MayJoin(problem))
-            return
+        is_first = self.cycle < 0 and not self._is_rechecking
         if problem is not None:
             self._do(Unhealthy(problem))
-        if not self._is_rechecking:
+        elif is_first:
+            self._do(Begin())
+        if not (is_first or self._is_rechecking):
             self._do(RanksStopped(self.cycle))
         self._is_rechecking = False
 
@@ -527,16 +513,19 @@ class Node:
     def _signal(self, signum: int, grace_s: float, now: float) -> None:
         self._end = _ladder(signum, grace_s)
         self._end.send(now)
+        self._send(signum)
+
+    def _send(self, signum: int) -> None:
         self._do(SignalRanks(tuple(sorted(self.alive)), signum))
 
     def _kill(self, now: float) -> None:
         """End the ranks and all that they started; a second SIGKILL would have no effect."""
         if not self._end.is_killed:
             self._end.kill(now)
-            self._do(KillRanks(tuple(sorted(self.alive))))
+            self._send(SIGKILL)
 
     def _on_signal(self, signum: int, now: float) -> None:
-        is_first, self._signalled = not self._signalled, True
+        is_first = not self._asked_at
         is_again = signum in self._asked_at
         first_at = self._asked_at.setdefault(signum, now)
         if is_again and signum != SIGINT and now < first_at + SAME_REQUEST_S:
@@ -555,7 +544,7 @@ class Node:
             self._stop(signum, self.signal_grace_s, now)
             grace = "--term-timeout"
         else:
-            self._do(SignalRanks(tuple(sorted(self.alive)), signum))
+            self._send(signum)
         if is_first:
             self._note("warning", self._effect_of_signal(signum, grace, now))
         elif signum == SIGINT:
@@ -596,7 +585,7 @@ class Node:
         self._is_measuring = False
         step = self._end.climb(now, waited_s)
         if step == KILLED:
-            self._do(KillRanks(tuple(sorted(self.alive))))
+            self._send(SIGKILL)
         elif step == STUCK:
             self._give_up()
 

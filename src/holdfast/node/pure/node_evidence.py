@@ -20,7 +20,6 @@ Pure. Times are seconds on the caller's monotonic clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,7 +43,14 @@ from holdfast.job.pure.incidents import verdict_on
 from holdfast.job.pure.job_words import missing_nodes
 from holdfast.job.pure.membership import CyclePlace, Digests, Judged, OpenIncident, Round, Suspect
 from holdfast.job.pure.timing import ALONE_SHARE, ANSWER_SHARE, JUDGE_SHARE, LOOK_SHARE
-from holdfast.node.pure.rank_life import Exited, MonitorGone, MonitorSaid, Sent, ToMonitors
+from holdfast.node.pure.rank_life import (
+    CycleRanks,
+    Exited,
+    MonitorGone,
+    MonitorSaid,
+    Sent,
+    ToMonitors,
+)
 from holdfast.page.pure.clocks import PAUSE, STEP
 from holdfast.watch.pure import monitor_messages
 
@@ -121,28 +127,17 @@ class NodeEvidence:
         timeout_s: From a rank's being found overdue to its end, at most; 0: no evidence of other
             ranks is taken, and each monitor ends its rank by itself.
         host: Name of this host.
-
-    Attributes:
-        cycle: This one; -1: there was none.
-        pids: Of its processes, by local rank.
     """
 
     def __init__(self, timeout_s: float = 0.0, host: str = "") -> None:
         self.timeout_s = timeout_s
-        self.cycle = -1
-        self.pids: Mapping[int, int] = {}
         self._host = host
+        self._cycle = -1
+        self._here = CycleRanks({})
         self._node = ""
         """The name of this launcher in the cycle."""
-        self._ranks = range(0)
-        """Global ranks of this node."""
         self._world_size = 0
         self._turn_s = 0.0
-        self._alive: set[int] = set()
-        self._ended: dict[int, tuple[int, float]] = {}
-        """Exit codes of local ranks, and when they were reaped."""
-        self._stopped: set[int] = set()
-        """Those of them that ended when they were being stopped."""
         self._without_monitor: set[int] = set()
         self._number = 0
         """Of the last known incident."""
@@ -152,20 +147,19 @@ class NodeEvidence:
         """The first that ran out of those; "": one whose timeout the user chose."""
         self._suspect_at: float | None = None
         self._alone_at: float | None = None
-        self._is_stopping = False
         self._survey: _Survey | None = None
         self._effects: list[Effect] = []
 
-    def start_cycle(self, formed: Round, place: CyclePlace) -> None:
-        """New ranks start; evidence of earlier ones is not waited for."""
-        self.cycle, self._node, self._world_size = formed.cycle, place.node, formed.world_size
-        self._ranks = range(place.rank_offset, place.rank_offset + place.nproc)
+    def start_cycle(self, formed: Round, place: CyclePlace, ranks: CycleRanks) -> None:
+        """New ``ranks`` start; evidence of earlier ones is not waited for.
+
+        They are as they are after each event when :meth:`handle` gets it.
+        """
+        self._cycle, self._node, self._world_size = formed.cycle, place.node, formed.world_size
+        self._here, self._waiting = ranks, {}
         turn_s = place.group_rank * TURN_S
         self._turn_s = turn_s if turn_s >= _LEAST_TURN_S else 0.0
-        self._alive, self._ended, self._waiting = set(range(place.nproc)), {}, {}
-        self._stopped, self.pids = set(), {}
         self._suspect_at = self._alone_at = self._survey = None
-        self._is_stopping = False
 
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
@@ -187,23 +181,19 @@ class NodeEvidence:
                 self._without_monitor.add(local_rank)
                 self._waits_no_more(local_rank)
                 self._lacks({local_rank}, "its monitor died")
-            case Exited(local_rank, exit_code):
-                self._alive.discard(local_rank)
+            case Exited(local_rank):
                 self._waits_no_more(local_rank)
-                self._ended[local_rank] = exit_code, now
-                if self._is_stopping:
-                    self._stopped.add(local_rank)
                 if self._is_awaited(local_rank):
                     self._show(local_rank, self._of_ended(local_rank, now))
             case Sent():
                 self._on_stopping(now)
             case OpenIncident(incident=incident, cycle=cycle):
                 self._number = max(self._number, incident)
-                if cycle == self.cycle:
+                if cycle == self._cycle:
                     self._on_look(incident, now)
             case Judged(incident=incident, cycle=cycle):
                 it = self._survey
-                if cycle == self.cycle and it is not None and it.incident == incident:
+                if cycle == self._cycle and it is not None and it.incident == incident:
                     self._conclude(it, event.verdict, event.without, now)
             case TimePassed():
                 pass
@@ -221,14 +211,14 @@ class NodeEvidence:
                 self._without_monitor.discard(local_rank)
                 self._look_again(local_rank)
             case monitor_messages.Overdue(cycle=cycle, clock=clock):
-                if cycle == self.cycle and local_rank in self._alive:
+                if cycle == self._cycle and local_rank in self._here.alive:
                     if not self._waiting:
                         self._clock = clock if clock in (PAUSE, STEP) else ""
                     self._waiting[local_rank] = now
                     self._on_overdue(local_rank, clock, now)
             case monitor_messages.EvidenceCollected(incident, cycle, digest):
                 it = self._survey
-                if it is not None and (cycle, incident) == (self.cycle, it.label):
+                if it is not None and (cycle, incident) == (self._cycle, it.label):
                     it.awaited.discard(local_rank)
                     it.digests[local_rank] = digest
                     if it.judged_at is not None:
@@ -238,7 +228,7 @@ class NodeEvidence:
                 | monitor_messages.Recovered(cycle)
                 | monitor_messages.Closed(cycle)
             ):
-                if cycle == self.cycle:
+                if cycle == self._cycle:
                     self._waits_no_more(local_rank)
 
     def _waits_no_more(self, local_rank: int) -> None:
@@ -258,7 +248,7 @@ class NodeEvidence:
             self._write_down(it)
         elif it is not None and it.judged_at is None:
             self._look_again(local_rank)
-        elif self._is_stopping:
+        elif self._here.is_stopping:
             self._begin(now)
         elif self._alone_at is None:
             self._suspect_at = now + self._turn_s
@@ -275,7 +265,6 @@ class NodeEvidence:
 
     def _on_stopping(self, now: float) -> None:
         """Evidence of ranks that are ended anyway is not waited for, but of those that hang."""
-        self._is_stopping = True
         it = self._survey
         if it is not None and it.judged_at is None:
             self._leave_out_stopped(it)
@@ -292,11 +281,12 @@ class NodeEvidence:
             at + share * self.timeout_s for at, share in ((now, ANSWER_SHARE), (since, JUDGE_SHARE))
         )
         self._survey = it = _Survey(label, incident, min(answer_by, judge_by), judge_by)
-        for local_rank in self._ended:
-            gone_s = round(now - self._ended[local_rank][1], 3)
-            it.digests[local_rank] = self._of_ended(local_rank, since, gone_s)
-        it.awaited |= self._alive
-        if self._is_stopping:
+        for local_rank, life in self._here.ranks.items():
+            if life.is_gone:
+                gone_s = round(now - life.ended_at, 3)
+                it.digests[local_rank] = self._of_ended(local_rank, since, gone_s)
+        it.awaited |= self._here.alive
+        if self._here.is_stopping:
             self._leave_out_stopped(it)
         self._look(it, set(it.awaited))
 
@@ -304,41 +294,39 @@ class NodeEvidence:
         it.awaited |= local_ranks
         self._lacks(local_ranks & self._without_monitor, "it has no monitor")
         if asked := tuple(sorted(local_ranks - self._without_monitor)):
-            within_s = LOOK_SHARE * self.timeout_s
+            ranks, pids = self._here.global_ranks, self._here.pids
+            about, within_s = (it.label, self._cycle), LOOK_SHARE * self.timeout_s
             looks = {
-                k: monitor_messages.CollectEvidence(
-                    it.label, self.cycle, self._ranks[k], self.pids.get(k, 0), within_s
-                )
+                k: monitor_messages.CollectEvidence(*about, ranks[k], pids.get(k, 0), within_s)
                 for k in asked
             }
             self._effects.append(ToMonitors(looks))
 
     def _look_again(self, local_rank: int) -> None:
         """Its evidence is missing so far, and its monitor is there (again)."""
-        it = self._survey
-        if it is None or it.judged_at is not None or local_rank not in self._alive - it.awaited:
+        it, alive = self._survey, self._here.alive
+        if it is None or it.judged_at is not None or local_rank not in alive - it.awaited:
             return
-        is_wanted = local_rank in self._waiting or not self._is_stopping
+        is_wanted = local_rank in self._waiting or not self._here.is_stopping
         so_far = it.digests[local_rank]
         if is_wanted and (so_far.end or so_far.lacks):
             self._look(it, {local_rank})
 
     def _nothing_of(self, local_rank: int, **why: Any) -> RankDigest:
-        rank = self._ranks[local_rank]
+        rank = self._here.global_ranks[local_rank]
         return RankDigest(rank=rank, node=self._host, local_rank=local_rank, **why)
 
     def _of_ended(self, local_rank: int, since: float, gone_s: float = 0.0) -> RankDigest:
         """An end that went well, or was long before the incident, did not cause it."""
-        if local_rank in self._stopped:
+        life = self._here.ranks[local_rank]
+        if life.ended_stopping:
             return self._nothing_of(local_rank, end=BEING_STOPPED, stopped_s=gone_s)
-        exit_code, at = self._ended[local_rank]
-        end = ENDED_BEFORE if at < since - self.timeout_s else ENDED
-        before_s = round(max(0.0, since - at), 3)
+        end = ENDED_BEFORE if life.ended_at < since - self.timeout_s else ENDED
         return self._nothing_of(
             local_rank,
-            end=end if exit_code else ENDED_WELL,
-            exit_code=exit_code,
-            ended_before_s=before_s,
+            end=end if life.exit_code else ENDED_WELL,
+            exit_code=life.exit_code,
+            ended_before_s=round(max(0.0, since - life.ended_at), 3),
             stopped_s=gone_s,
         )
 
@@ -365,13 +353,13 @@ class NodeEvidence:
         it.is_answered = True
         if it.incident is not None:
             digests = tuple(it.digests.values())
-            self._effects.append(Digests(self._node, self.cycle, it.incident, digests))
+            self._effects.append(Digests(self._node, self._cycle, it.incident, digests))
 
     def _go_on(self, it: _Survey, local_ranks: set[int]) -> None:
         for local_rank in local_ranks & self._waiting.keys():
             del self._waiting[local_rank]
             it.overdue.add(local_rank)
-        verdict = monitor_messages.Proceed(it.label, self.cycle, it.verdict)
+        verdict = monitor_messages.Proceed(it.label, self._cycle, it.verdict)
         self._effects.append(ToMonitors(dict.fromkeys(sorted(local_ranks), verdict)))
 
     def _conclude(self, it: _Survey, verdict: Verdict, without: str, now: float) -> None:
@@ -379,7 +367,7 @@ class NodeEvidence:
         it.verdict, it.without, it.is_answered = verdict, without, True
         if it.judged_at is None:
             it.judged_at = now
-            self._go_on(it, self._alive)
+            self._go_on(it, self._here.alive)
         self._write_down(it)
 
     def _write_down(self, it: _Survey) -> None:
@@ -387,17 +375,17 @@ class NodeEvidence:
         overdue, digests = tuple(sorted(it.overdue)), {one.rank: one for one in it.digests.values()}
         over = overdue, it.verdict, digests, it.without, it.notifies
         is_elsewhere = it.incident is not None
-        self._effects.append(IncidentOver(number, self.cycle, *over, is_elsewhere=is_elsewhere))
+        self._effects.append(IncidentOver(number, self._cycle, *over, is_elsewhere=is_elsewhere))
 
     def _conclude_alone(self, it: _Survey, now: float) -> None:
         if not self._waiting:  # it ends no rank of this node
             it.judged_at = now
-            self._go_on(it, self._alive)
+            self._go_on(it, self._here.alive)
             return
         missing = {}
-        if others := {*range(self._world_size)} - {*self._ranks}:
+        if others := {*range(self._world_size)} - {*self._here.global_ranks}:
             why = f"the leader sent no verdict within {JUDGE_SHARE * self.timeout_s:g} s"
-            why = "the ranks of this node are being stopped" if self._is_stopping else why
+            why = "the ranks of this node are being stopped" if self._here.is_stopping else why
             others_miss = Missing(text_of(others), Absence.NOT_ASKED, f"not asked: {why}")
             missing["the other nodes"] = others_miss
         digests = {digest.rank: digest for digest in it.digests.values()}
@@ -405,16 +393,16 @@ class NodeEvidence:
         verdict = verdict_on(digests, missing, self._clock, why_not=why_not)
         # No other node may know of it. When a cycle is stopped, ranks of many nodes may be overdue
         # that only wait: then the node of a culprit.
-        names_one_here = not {*verdict.culprits}.isdisjoint(self._ranks)
-        it.notifies = names_one_here or not (self._is_stopping and missing)
+        names_one_here = not {*verdict.culprits}.isdisjoint(self._here.global_ranks)
+        it.notifies = names_one_here or not (self._here.is_stopping and missing)
         it.notifies = it.notifies and not verdict.is_pause
         self._conclude(it, verdict, missing_nodes(missing), now)
 
     def _on_time(self, now: float) -> None:
         if self._suspect_at is not None and now >= self._suspect_at:
             self._suspect_at = None
-            rank = self._ranks[min(self._waiting)]
-            suspect = Suspect(self._node, self.cycle, rank, self._number, self._clock)
+            rank = self._here.global_ranks[min(self._waiting)]
+            suspect = Suspect(self._node, self._cycle, rank, self._number, self._clock)
             self._effects.append(suspect)
         if self._alone_at is not None and now >= self._alone_at:
             self._begin(now)
@@ -426,5 +414,5 @@ class NodeEvidence:
             self._lacks(it.awaited, f"its monitor did not answer within {waited_s:g} s")
         if not it.awaited and not it.is_answered:
             self._answer(it)
-        if it.is_answered and (self._is_stopping or now >= it.judge_by):
+        if it.is_answered and (self._here.is_stopping or now >= it.judge_by):
             self._conclude_alone(it, now)

@@ -181,7 +181,9 @@ class RankLife:
         killed_at: When it was sent SIGKILL.
         has_outlived: Its monitor reports that it has outlived that.
         kill_is_known: The node knows that it was killed, or has done it.
-        is_gone: It was reaped.
+        exit_code: Of its process, which was reaped; None: it was not.
+        ended_at: When it was.
+        ended_stopping: When its node's ranks were being stopped.
         has_reported: Its monitor watches it, or did.
         makes_steps: Its monitor watches it by its optimizer's steps alone.
         launcher_slept_s: The monitors have ended it, for its launcher did nothing for so long.
@@ -200,13 +202,20 @@ class RankLife:
     killed_at: float | None = None
     has_outlived: bool = False
     kill_is_known: bool = False
-    is_gone: bool = False
+    exit_code: int | None = None
+    ended_at: float = 0.0
+    ended_stopping: bool = False
     has_reported: bool = False
     makes_steps: bool = False
     launcher_slept_s: float | None = None
     raised_at: float | None = None
     exits_now: bool = False
     exit_handlers_s: float | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        """It was reaped."""
+        return self.exit_code is not None
 
     def state(self, now: float) -> LifeState:
         """Where it is."""
@@ -233,9 +242,12 @@ class RankLife:
 
 
 @dataclass
-class _CycleRanks:
+class CycleRanks:
+    """The ranks of this node in one cycle, by local rank."""
+
     ranks: dict[int, RankLife]
     global_ranks: range = range(0)
+    pids: Mapping[int, int] = field(default_factory=dict)
     is_stopping: bool = False
     """Its ranks were signalled: no failure is held back any more."""
     is_given_up: bool = False
@@ -244,6 +256,11 @@ class _CycleRanks:
     """It is over, and its folder of evidence is still there."""
     are_awaited: bool = False
     """All of its ranks are expected to report."""
+
+    @property
+    def alive(self) -> set[int]:
+        """Local ranks that were not reaped."""
+        return {local_rank for local_rank, life in self.ranks.items() if not life.is_gone}
 
 
 class RankLives:
@@ -259,7 +276,7 @@ class RankLives:
     Attributes:
         held_s: How long a failure is held back for evidence of another rank, at most.
         cycle: This one; -1: there was none.
-        pids: Of its processes, by local rank.
+        here: Its ranks.
     """
 
     def __init__(
@@ -271,7 +288,7 @@ class RankLives:
         awaits_reports: bool = False,
     ) -> None:
         self.cycle = -1
-        self.pids: Mapping[int, int] = {}
+        self.here = CycleRanks({})
         self.held_s = evidence_s + WRITING_S
         self._quiet_s = quiet_s
         self._exception_grace_s = exception_grace_s
@@ -279,25 +296,25 @@ class RankLives:
         self._call_by: float | None = None
         self._report_by: float | None = None
         self._has_warned_of_quiet = False
-        self._here = _CycleRanks({})
-        self._cycles: dict[int, _CycleRanks] = {}
+        self._cycles: dict[int, CycleRanks] = {}
         self._held: list[FailedBeforeExit | Exited] = []
         self._monitor_budgets: dict[int, Budget] = {}
         self._unwatched: set[int] = set()
+        self._effects: list[Effect] = []
 
     @property
     def ranks(self) -> Mapping[int, RankLife]:
         """Of this cycle, by local rank."""
-        return self._here.ranks
+        return self.here.ranks
 
     def start_cycle(self, cycle: int, ranks: range, now: float) -> None:
         """New ``ranks``, by their global numbers. No earlier one is alive, or waited for."""
         if self.cycle < 0 and self._quiet_s is not None:
             self._call_by = now + self._quiet_s
-        self._report_by, self.pids = None, {}
+        self._report_by = None
         kept = {n: it for n, it in self._cycles.items() if n == self.cycle or it.is_undelivered}
-        self._here = _CycleRanks({k: RankLife() for k in range(len(ranks))}, ranks)
-        self._cycles = {**kept, cycle: self._here}
+        self.here = CycleRanks({k: RankLife() for k in range(len(ranks))}, ranks)
+        self._cycles = {**kept, cycle: self.here}
         self.cycle = cycle
 
     def undelivered(self) -> list[int]:
@@ -312,63 +329,63 @@ class RankLives:
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """The effects of ``event``, in order."""
-        effects: list[Effect] = []
+        self._effects = []
         match event:
             case RankSaid(local_rank, message):
                 self._on_rank_said(local_rank, message, now)
             case Sent(local_ranks, signum, at):
-                self._here.is_stopping = True
+                self.here.is_stopping = True
                 self._report_by = None
                 for local_rank in local_ranks:
-                    self._sent(self._here.ranks[local_rank], signum, now)
+                    self._sent(self.here.ranks[local_rank], signum, now)
                 if local_ranks and signum != SIGKILL:
                     # They may be saving their work: their monitors leave them their grace.
                     stopping = monitor_messages.Stopping(self.cycle, now if at is None else at)
-                    effects.append(ToMonitors(dict.fromkeys(local_ranks, stopping)))
+                    self._effects.append(ToMonitors(dict.fromkeys(local_ranks, stopping)))
             case Exited(local_rank, exit_code):
-                self._exited(local_rank, exit_code, effects)
+                self._exited(local_rank, exit_code, now)
             case MonitorGone(local_rank):
                 for cycle in self._cycles:
-                    self._close(cycle, local_rank, effects)
-                self._replace_monitor(local_rank, now, effects)
+                    self._close(cycle, local_rank)
+                self._replace_monitor(local_rank, now)
             case MonitorSaid(_, monitor_messages.RankConnected()):
                 self._call_by = None
             case MonitorSaid(local_rank, monitor_messages.WatchBegan(cycle, by_steps)):
                 if cycle == self.cycle and by_steps:  # others may make none
-                    self._here.ranks[local_rank].makes_steps = True
+                    self.here.ranks[local_rank].makes_steps = True
                 elif cycle == self.cycle:
-                    self._reported(local_rank, now, effects)
+                    self._reported(local_rank, now)
             case MonitorSaid(_, monitor_messages.LeaseOver(cycle, slept_s)):
                 lives = self._cycles[cycle].ranks if cycle in self._cycles else {}
                 for life in (life for life in lives.values() if not life.is_gone):
                     life.launcher_slept_s = slept_s
             case JobReported(cycle):
                 if cycle == self.cycle:
-                    self._await_reports(now, effects)
+                    self._await_reports(now)
             case MonitorSaid(local_rank, message):
                 if isinstance(message, monitor_messages.Verdict) and message.cycle in self._cycles:
-                    self._on_verdict(local_rank, message, now, effects)
+                    self._on_verdict(local_rank, message, now)
             case TimePassed():
                 pass
             case _:
                 assert_never(event)
         for local_rank, due in self._running_handlers():
             if now >= due:
-                self._end_handlers(local_rank, now, effects)
+                self._end_handlers(local_rank, now)
         until = self._held_until()
         if until is None or now >= until:
             for local_rank in self._killed_silently():
-                self._here.ranks[local_rank].kill_is_known = True
-                effects.append(FailedBeforeExit(local_rank))
-            effects += self._held
+                self.here.ranks[local_rank].kill_is_known = True
+                self._effects.append(FailedBeforeExit(local_rank))
+            self._effects += self._held
             self._held.clear()
-            self._give_up_if_only_stuck(effects)
-        self._warn_of_quiet_ranks(now, effects)
-        return effects
+            self._give_up_if_only_stuck()
+        self._warn_of_quiet_ranks(now)
+        return self._effects
 
     def host_failed(self, local_rank: int, problem: str, now: float) -> None:
         """The launcher kills this rank: ``problem`` is wrong with its host."""
-        life = self._here.ranks[local_rank]
+        life = self.here.ranks[local_rank]
         life.host_problem, life.killed_at, life.kill_is_known = problem, now, True
 
     def swept(self) -> list[Effect]:
@@ -377,12 +394,12 @@ class RankLives:
         Its folder is freed when no monitor writes to it any more: a monitor learns of its rank's
         end when the launcher does, and may be about to note it in the incident.
         """
-        effects: list[Effect] = []
-        self._here.is_undelivered = True
-        self._deliver(self.cycle, effects)
-        return effects
+        self._effects = []
+        self.here.is_undelivered = True
+        self._deliver(self.cycle)
+        return self._effects
 
-    def _warn_of_quiet_ranks(self, now: float, effects: list[Effect]) -> None:
+    def _warn_of_quiet_ranks(self, now: float) -> None:
         """Once each: none has called, or some have not."""
         if self._call_by is not None and now >= self._call_by:
             self._call_by = None
@@ -390,10 +407,10 @@ class RankLives:
                 f"no rank has called RankMonitorClient.init_workload_monitoring() within "
                 f"{self._quiet_s:.0f} s: hangs of this job are not being watched"
             )
-            effects.append(Note("warning", text))
+            self._effects.append(Note("warning", text))
         if self._report_by is not None and now >= self._report_by:
             self._report_by = None
-            quiet = [k for k, life in self._here.ranks.items() if _is_quiet(life)]
+            quiet = [k for k, life in self.here.ranks.items() if _is_quiet(life)]
             if not quiet:
                 return
             self._has_warned_of_quiet = True
@@ -403,13 +420,13 @@ class RankLives:
                 f"within {self._quiet_s:.0f} s after the first rank that did: hangs of such ranks "
                 "are not being watched. --ft-first-call-timeout ends a rank that does not call"
             )
-            effects.append(Note("warning", text))
+            self._effects.append(Note("warning", text))
 
     # ------------------------------------------------------------ turns
     def _on_rank_said(
         self, local_rank: int, message: Uncaught | ExitsNow | None, now: float
     ) -> None:
-        life = self._here.ranks[local_rank]
+        life = self.here.ranks[local_rank]
         match message:
             case Uncaught():
                 if not (life.signals or life.is_gone or life.is_condemned):
@@ -436,45 +453,43 @@ class RankLives:
             return []
         return [
             (local_rank, life.raised_at + self._exception_grace_s)
-            for local_rank, life in self._here.ranks.items()
+            for local_rank, life in self.here.ranks.items()
             if life.raised_at is not None
             and not (life.has_raised or life.is_gone or life.killed_at is not None)
         ]
 
-    def _end_handlers(self, local_rank: int, now: float, effects: list[Effect]) -> None:
-        life = self._here.ranks[local_rank]
+    def _end_handlers(self, local_rank: int, now: float) -> None:
+        life = self.here.ranks[local_rank]
         life.exit_handlers_s = self._exception_grace_s
         life.killed_at, life.kill_is_known = now, True
-        effects.append(EndHandlers(local_rank, self._exception_grace_s))
+        self._effects.append(EndHandlers(local_rank, self._exception_grace_s))
         self._held.append(FailedBeforeExit(local_rank))
 
-    def _reported(self, local_rank: int, now: float, effects: list[Effect]) -> None:
-        ranks = self._here.ranks
+    def _reported(self, local_rank: int, now: float) -> None:
+        ranks = self.here.ranks
         is_first = not any(life.has_reported for life in ranks.values())
         ranks[local_rank].has_reported = True
         if is_first:
-            effects.append(NodeReported(self.cycle))
-        self._await_reports(now, effects)
+            self._effects.append(NodeReported(self.cycle))
+        self._await_reports(now)
 
-    def _await_reports(self, now: float, effects: list[Effect]) -> None:
-        if self._here.are_awaited or self._here.is_stopping:
+    def _await_reports(self, now: float) -> None:
+        if self.here.are_awaited or self.here.is_stopping:
             return
-        self._here.are_awaited = True
+        self.here.are_awaited = True
         if not self._awaits_reports:
             may_warn = self._quiet_s is not None and not self._has_warned_of_quiet
             self._report_by = now + (self._quiet_s or 0.0) if may_warn else None
             return
-        quiet = [k for k, it in self._here.ranks.items() if not (it.has_reported or it.is_gone)]
+        quiet = [k for k, it in self.here.ranks.items() if not (it.has_reported or it.is_gone)]
         if quiet:
-            ranks, pids = self._here.global_ranks, self.pids
+            ranks, pids = self.here.global_ranks, self.here.pids
             messages = {
                 k: monitor_messages.Await(self.cycle, ranks[k], pids.get(k, 0), now) for k in quiet
             }
-            effects.append(ToMonitors(messages))
+            self._effects.append(ToMonitors(messages))
 
-    def _on_verdict(
-        self, local_rank: int, message: monitor_messages.Verdict, now: float, effects: list[Effect]
-    ) -> None:
+    def _on_verdict(self, local_rank: int, message: monitor_messages.Verdict, now: float) -> None:
         life = self._cycles[message.cycle].ranks[local_rank]
         match message:
             case monitor_messages.Overdue():
@@ -482,7 +497,7 @@ class RankLives:
                 life.suspected_at, life.is_written_about = now, True
             case monitor_messages.Evidence():
                 life.suspected_at, life.is_condemned = None, True
-                effects.append(Deliver(message.cycle))
+                self._effects.append(Deliver(message.cycle))
             case monitor_messages.Recovered():
                 life.hang, life.suspected_at, life.is_condemned = None, None, False
             case monitor_messages.Signalled():
@@ -499,73 +514,73 @@ class RankLives:
                         "sent SIGKILL. If it stays, this node can't go on, and leaves when its "
                         "other ranks have ended"
                     )
-                    effects.append(Note("error", text))
+                    self._effects.append(Note("error", text))
                     if not life.kill_is_known:  # at once: K-2 has waited for it long enough
-                        effects.append(FailedBeforeExit(local_rank))
+                        self._effects.append(FailedBeforeExit(local_rank))
                 life.has_outlived = life.kill_is_known = True
             case monitor_messages.Closed():
                 life.suspected_at = None
-                self._close(message.cycle, local_rank, effects)
+                self._close(message.cycle, local_rank)
             case _:
                 assert_never(message)
 
-    def _exited(self, local_rank: int, exit_code: int, effects: list[Effect]) -> None:
-        life = self._here.ranks[local_rank]
-        life.is_gone = True
+    def _exited(self, local_rank: int, exit_code: int, now: float) -> None:
+        life = self.here.ranks[local_rank]
+        life.exit_code, life.ended_at, life.ended_stopping = exit_code, now, self.here.is_stopping
         if exit_code == 0 and not life.is_condemned:
-            effects.append(Exited(local_rank, 0))
+            self._effects.append(Exited(local_rank, 0))
             return
         if exit_code == 0 and not life.kill_is_known:  # it has a handler that ends it well
             self._held.append(FailedBeforeExit(local_rank))
         self._held.append(Exited(local_rank, exit_code))
 
-    def _give_up_if_only_stuck(self, effects: list[Effect]) -> None:
+    def _give_up_if_only_stuck(self) -> None:
         """A rank that outlived SIGKILL needs no grace."""
-        here = self._here
+        here = self.here
         alive = [life for life in here.ranks.values() if not life.is_gone]
         killed_at = [life.killed_at for life in alive if life.has_outlived and life.killed_at]
         if alive and len(killed_at) == len(alive) and not here.is_given_up:
             here.is_given_up = True
-            effects.append(OnlyStuckLeft(max(killed_at)))
+            self._effects.append(OnlyStuckLeft(max(killed_at)))
 
     # ------------------------------------------------------------ failures held back
     def _killed_silently(self) -> list[int]:
         """Ranks that their monitors have killed, while the node has not failed them."""
         return [
             local_rank
-            for local_rank, life in self._here.ranks.items()
+            for local_rank, life in self.here.ranks.items()
             if life.killed_at is not None and not (life.kill_is_known or life.is_gone)
         ]
 
     def _held_until(self) -> float | None:
         """Until when failures are held back, at most; None: they are not."""
-        if self._here.is_stopping:
+        if self.here.is_stopping:
             return None
-        alive = (life for life in self._here.ranks.values() if not life.is_gone)
+        alive = (life for life in self.here.ranks.values() if not life.is_gone)
         suspected_at = [life.suspected_at for life in alive if life.suspected_at is not None]
         return max(suspected_at) + self.held_s if suspected_at else None
 
     # ------------------------------------------------------------ evidence
-    def _close(self, cycle: int, local_rank: int, effects: list[Effect]) -> None:
+    def _close(self, cycle: int, local_rank: int) -> None:
         it = self._cycles[cycle]
         if local_rank in it.ranks:
             it.ranks[local_rank].is_written_about = False
         if it.is_undelivered:
-            self._deliver(cycle, effects)
+            self._deliver(cycle)
 
-    def _deliver(self, cycle: int, effects: list[Effect]) -> None:
+    def _deliver(self, cycle: int) -> None:
         it = self._cycles[cycle]
         it.is_undelivered = any(life.is_written_about for life in it.ranks.values())
-        effects.append(Deliver(cycle, is_over=not it.is_undelivered))
+        self._effects.append(Deliver(cycle, is_over=not it.is_undelivered))
 
     # ------------------------------------------------------------ monitors
-    def _replace_monitor(self, local_rank: int, now: float, effects: list[Effect]) -> None:
+    def _replace_monitor(self, local_rank: int, now: float) -> None:
         budget = self._monitor_budgets.setdefault(
             local_rank, Budget(MONITOR_DEATHS, MONITOR_DEATHS_PERIOD_S)
         )
         if budget.take(now):
             text = f"the monitor of local rank {local_rank} died; starting another"
-            effects += [Note("warning", text), StartMonitor(local_rank)]
+            self._effects += [Note("warning", text), StartMonitor(local_rank)]
         elif local_rank not in self._unwatched:
             self._unwatched.add(local_rank)
             text = (
@@ -573,7 +588,7 @@ class RankLives:
                 f"in {MONITOR_DEATHS_PERIOD_S:.0f} s; training goes on, but hangs of this rank "
                 "will not be detected any more"
             )
-            effects.append(Note("error", text))
+            self._effects.append(Note("error", text))
 
 
 def _is_quiet(life: RankLife) -> bool:

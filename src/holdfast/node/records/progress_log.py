@@ -16,7 +16,7 @@ from holdfast.node.console import LOGGER
 from holdfast.node.part import CycleStarted, Happening, Part
 from holdfast.node.pure.node_evidence import IncidentOver
 from holdfast.node.pure.rank_life import MonitorSaid
-from holdfast.page.page import Page, PageError, map_page
+from holdfast.page.page import PageError, map_page
 from holdfast.page.pure.page_view import PageView
 from holdfast.watch.pure.monitor_messages import WatchBegan
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from holdfast.node.processes.pages import Pages
     from holdfast.node.processes.ranks import Ranks
     from holdfast.node.processes.worker_env import RankPlace
-    from holdfast.page.pure.page_view import RankProgress
 
 _EVERY_S = 10.0
 _EVERY_SHARE = 0.01
@@ -39,17 +38,9 @@ class _Shown:
 
     def __init__(self, rank: int, path: str) -> None:
         self.rank = rank
-        self._page: Page = map_page(path, writable=False)
-        self.view = PageView(self._page.words, self._page.names)
+        self.page = map_page(path, writable=False)
+        self.view = PageView(self.page.words, self.page.names)
         self.armed_at = self.view.armed_at
-
-    def progress(self) -> RankProgress:
-        """As an event has it."""
-        return self.view.progress(self.rank, self.armed_at)
-
-    def close(self) -> None:
-        """Forget it."""
-        self._page.close()
 
 
 class ProgressLog(Part):
@@ -107,7 +98,7 @@ class ProgressLog(Part):
             return
         ranks = self._cycles.setdefault(cycle, {})
         if (before := ranks.pop(local_rank, None)) is not None:
-            before.close()
+            before.page.close()
         ranks[local_rank] = shown
         sections = tuple(shown.view.section_names())
         self._event(RankArmed(local_rank, rank, shown.armed_at, sections), cycle)
@@ -145,12 +136,15 @@ class ProgressLog(Part):
         """``verdict``: all ranks have just been looked at; a stopped one is about to be woken."""
         for cycle, ranks in list(self._cycles.items()):
             read_at = clock.monotonic()
-            shown_now = {str(local_rank): shown.progress() for local_rank, shown in ranks.items()}
+            shown_now = {
+                str(local_rank): shown.view.progress(shown.rank, shown.armed_at)
+                for local_rank, shown in ranks.items()
+            }
             is_over = cycle in self._is_over
             self._event(PagesRead(shown_now, is_over, read_at, verdict), cycle)
             if is_over:
                 for shown in self._cycles.pop(cycle).values():
-                    shown.close()
+                    shown.page.close()
         self._is_over.clear()
 
     def last_look(self) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 WIDTH = 78
 _LAST_LINES_SHOWN = 15
+_TRACEBACK_SHOWN = 16
 _OTHERS_SHOWN = 8
 
 
@@ -173,15 +174,11 @@ def _cause(cause: RankEnd, label: str, culprits: Collection[int], *, has_gone: b
         lines.append("  This error names another rank: one had ended with exit code 0, see below.")
     if began_restart:
         lines.append("  Its traceback is in its output, where it was raised.")
-    elif cause.traceback:
-        lines += ["  traceback:"]
-        lines += [f"    {line}" for line in cause.traceback.rstrip().splitlines()[-2 * 8 :]]
-    elif shown := _shown(cause):
-        lines += ["  last lines of its stderr:"]
-        lines += [f"    {line}" for line in shown]
-    elif cause.raised:
-        lines += ["  traceback:"]
-        lines += [f"    {line}" for line in cause.raised.rstrip().splitlines()[-2 * 8 :]]
+    elif not cause.traceback and (shown := _shown(cause)):
+        lines += ["  last lines of its stderr:", *(f"    {line}" for line in shown)]
+    elif traceback := cause.traceback or cause.raised:
+        shown = traceback.rstrip().splitlines()[-_TRACEBACK_SHOWN:]
+        lines += ["  traceback:", *(f"    {line}" for line in shown)]
     return lines
 
 
@@ -194,16 +191,15 @@ def _shown(cause: RankEnd) -> list[str]:
 def _gone_before(ends: Sequence[RankEnd], cause: RankEnd) -> list[str]:
     gone = gone_before(ends, cause)
     lines = []
-    for end in gone[:_OTHERS_SHOWN]:
+    for end in gone:
         before_ms = (cause.ended_at - end.ended_at) * 1e3
         lines.append(f"Had ended:   {rank_name(end)} exit code 0, {before_ms:.0f} ms before")
-    more = len(gone) - _OTHERS_SHOWN
-    return [*lines, f"             and {more} more"] if more > 0 else lines
+    return _first(lines)
 
 
 def _others(others: Sequence[RankEnd], cause: RankEnd) -> list[str]:
     lines = []
-    for end in sorted(others, key=lambda end: end.ended_at)[:_OTHERS_SHOWN]:
+    for end in sorted(others, key=lambda end: end.ended_at):
         if end.is_stuck:
             lines.append(f"Not ended:   {rank_name(end)} {explain(end)}")
             continue
@@ -213,6 +209,9 @@ def _others(others: Sequence[RankEnd], cause: RankEnd) -> list[str]:
             how += ", because of another rank"
         when = f", +{after_ms:.0f} ms" if after_ms >= 0 else ""  # it may be seen to end first
         lines.append(f"Also ended:  {rank_name(end)} {how}{when}")
-    if len(others) > _OTHERS_SHOWN:
-        lines.append(f"             and {len(others) - _OTHERS_SHOWN} more")
-    return lines
+    return _first(lines)
+
+
+def _first(lines: list[str]) -> list[str]:
+    more = len(lines) - _OTHERS_SHOWN
+    return lines if more <= 0 else [*lines[:_OTHERS_SHOWN], f"             and {more} more"]

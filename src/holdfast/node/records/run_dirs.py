@@ -19,7 +19,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from holdfast.base import clock
 from holdfast.base.bounded import call_within
@@ -27,13 +28,62 @@ from holdfast.base.processes import orphans
 from holdfast.base.processes.job_name import PREFIX, is_orphaned, living_launchers
 from holdfast.base.processes.job_record import read_claim
 from holdfast.events.run import run_links
+from holdfast.evidence.staging import Staging
+from holdfast.node.console import LOGGER, log_error
+from holdfast.node.processes.pages import Pages
 
 _MAKE_S = 30.0
 """How long the file system of a log folder may take for a new folder."""
 _LOOK_S = 2.0
 """How long a look into a temp folder may take."""
+_LAST_DELIVERY_S = 5.0
+"""How long the launcher's exit waits for a slow disk to take the last evidence."""
+_REMOVAL_S = 5.0
+"""How long the folder of a run in which nothing happened may take to be removed."""
 _RANDOM_ID_CHARS = 32
 """Hexadecimal digits of a run id that the user did not choose."""
+
+
+class RunFolders:
+    """Made at once, or OSError is raised.
+
+    ``run_dir`` is for people, ``runtime_dir`` private, on tmpfs where there is one; ``staging``
+    takes evidence into memory and delivers it to ``run_dir``.
+    """
+
+    def __init__(self, log_dir: str | None, run_id: str, job: str) -> None:
+        self._log_dir = log_dir
+        self._job = job
+        self.run_dir = Path(make_run_dir(log_dir, run_id))
+        self.runtime_dir = make_runtime_dir(job)
+        run_links.note_run_dir(self.runtime_dir, str(self.run_dir))
+        self._staged = os.path.join(self.runtime_dir, "evidence")
+        self.staging = Staging(self._staged, str(self.run_dir), log_error)
+        self.pages = Pages(self.runtime_dir, lambda: make_spare_dir(job), log_error)
+
+    def close(self, undelivered: Iterable[int]) -> None:
+        """Deliver the evidence of these cycles, and remove the private folders."""
+        for cycle in undelivered:
+            self.staging.deliver(cycle, over=True)
+        if not self.staging.close(_LAST_DELIVERY_S):
+            self._keep_evidence()
+        for folder in (self.runtime_dir, self.pages.spare):
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def remove_run(self) -> None:
+        """Remove the run folder: the run was uneventful."""
+        with contextlib.suppress(TimeoutError):
+            run_dir = str(self.run_dir)
+            call_within(_REMOVAL_S, lambda: remove_run_dir(self._log_dir, run_dir))
+
+    def _keep_evidence(self) -> None:
+        try:
+            kept = keep(self._staged, self._job)
+        except OSError as error:
+            LOGGER.error("evidence that %s did not take is lost: %s", self.run_dir, error)
+        else:
+            LOGGER.error("evidence that %s did not take is kept in %s", self.run_dir, kept)
 
 
 def end_orphaned_processes() -> tuple[int, dict[int, str]]:
