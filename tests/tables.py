@@ -14,11 +14,11 @@ from holdfast.base import facts
 from holdfast.events.pure.schema import KINDS
 from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig
 from holdfast.options.arguments import parse_args
-from holdfast.options.environment import VARIABLES
 from holdfast.options.help import show
-from holdfast.options.option import GROUPS, NOT_YET, Option
+from holdfast.options.option import GROUPS, Option
 from holdfast.options.options import OPTIONS, default_of
 from holdfast.options.plan import make_plan
+from holdfast.options.values import NOT_YET
 from holdfast.tools.doctor.faults import faults_of
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -36,15 +36,6 @@ def faults() -> list[str]:
         f"| {fault.name} | {fault.noticed} | {fault.then} | "
         f"{'-' if fault.exit_code is None else fault.exit_code} |"
         for fault in faults_of(plan)
-    ]
-
-
-def variables() -> list[str]:
-    """Rows of docs/environment.md: one for each variable."""
-    return [
-        f"| `{name}` | {variable.reader} | "
-        f"{'**no effect**: ' if variable.is_idle else ''}{variable.effect} |"
-        for name, variable in VARIABLES.items()
     ]
 
 
@@ -124,7 +115,6 @@ def _fields(record: type[object]) -> str:
 TABLES: Mapping[tuple[str, str], list[str]] = {
     ("failure-model.md", "| fault | noticed by | then | exit code |"): faults(),
     ("run-folder.md", "| kind | when | fields |"): events(),
-    ("environment.md", "| variable | read by | effect |"): variables(),
     ("environment.md", "| option | why |"): [
         f"| `{each.name}` | {each.idle} |" for each in OPTIONS if each.idle not in ("", NOT_YET)
     ],
@@ -138,7 +128,10 @@ TABLES: Mapping[tuple[str, str], list[str]] = {
         if options(group)
     },
 }
-"""By page and head of the table. (docs/exit-codes.md has links in its rows: written by hand.)"""
+"""By page and head of the table.
+
+Written by hand: docs/exit-codes.md, whose rows have links, and variables in docs/environment.md.
+"""
 
 
 def rows_of(page: str, head: str) -> list[str]:

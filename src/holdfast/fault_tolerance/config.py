@@ -123,7 +123,7 @@ class FaultToleranceConfig:
     )
     section_ends_initial_timeout: bool | None = _setting(
         None,
-        values.FlagOrNull("true for the default of that timeout, false for a given one"),
+        values.Flag("true for the default of that timeout, false for a given one"),
         "Whether the first section of a rank ends initial_rank_heartbeat_timeout, as its first "
         "heartbeat does",
         "ranks that only open sections send no heartbeats; a given timeout applies as it is",
@@ -158,9 +158,7 @@ class FaultToleranceConfig:
     )
     learned_timeouts_below_given: bool | None = _setting(
         None,
-        values.FlagOrNull(
-            "true where a program calls calculate_and_set_...(), false for callbacks"
-        ),
+        values.Flag("true where a program calls calculate_and_set_...(), false for callbacks"),
         "Whether a timeout that is calculated may be shorter than the one that you gave",
         "programs that calculate expect the values of nvidia-resiliency-ext",
     )

@@ -13,15 +13,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.base.pure.switches import is_set
 from holdfast.fault_tolerance.config import nearest
-from holdfast.job.pure.job_secret import without_secret
 from holdfast.options.launch_options import TORCHRUNS
 from holdfast.options.option import Arguments, Option, UsageError
 from holdfast.options.options import BY_DEST, BY_LETTER, BY_NAME, FORMER, OPTIONS
-from holdfast.options.values import Unacceptable
 
 if TYPE_CHECKING:
     import argparse
@@ -66,7 +64,7 @@ def parse_args(
     )
     _from_environment(env, result, {each.option.dest for each in given})
     for option, spelling, text in given:
-        value = True if text is None else _read(option, spelling, text)
+        value = True if text is None else option.read(spelling, text)
         setattr(result, option.dest, value)
         result.origins[option.dest] = "command line"
     if result.shutdown_timeout is not None and "term_timeout" not in result.origins:
@@ -111,15 +109,7 @@ def get_args_parser() -> argparse.ArgumentParser:
 
     defaults = Arguments(origins={}, warnings=[])
     _from_environment(os.environ, defaults, set())
-    return make_parser(vars(defaults), _read)
-
-
-def refusal(option: Option, source: str, text: str, error: Unacceptable) -> UsageError:
-    """The error for text that an option doesn't take; ``source`` is how the user wrote it."""
-    assert option.kind is not None
-    because = f" ({error})" if str(error) else ""
-    detail = f"{without_secret(text)!r} cannot be used{because}; it takes {option.kind.accepts}"
-    return UsageError(f"{source}: {detail}", detail)
+    return make_parser(vars(defaults))
 
 
 # ------------------------------------------------------------------ words
@@ -199,13 +189,6 @@ def _looks_like_an_option(text: str) -> bool:
     return False
 
 
-def _read(option: Option, source: str, text: str) -> Any:
-    try:
-        return option.read(text)
-    except Unacceptable as error:
-        raise refusal(option, source, text, error) from None
-
-
 # ------------------------------------------------------------------ environment
 def _from_environment(env: Mapping[str, str], result: Arguments, given: Collection[str]) -> None:
     """All options as they are as long as the command line says nothing.
@@ -242,7 +225,7 @@ def _unread(env: Mapping[str, str]) -> list[str]:
 
 def _set(result: Arguments, option: Option, name: str, text: str) -> None:
     if option.kind is not None:
-        value = _read(option, name, text)
+        value = option.read(name, text)
     else:
         try:
             value = bool(int(text))  # torchrun's rule
@@ -259,5 +242,5 @@ def _variable(name: str) -> str:
 def _print_help(*, shows_all: bool) -> None:
     from holdfast.options.help import make_parser  # noqa: PLC0415 - imports argparse
 
-    make_parser({}, _read, shows_all=shows_all).print_help()
+    make_parser({}, shows_all=shows_all).print_help()
     raise SystemExit(0)

@@ -21,12 +21,14 @@ Operators that set ``PET_*`` need none of this: those are the launcher's options
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Final, Literal
 
+from holdfast.base.pure.wording import count
 from holdfast.errors import ConfigError
 from holdfast.job.pure.infra_rank import whole_number
 
@@ -85,8 +87,12 @@ def nodes_by_default(cluster: Cluster | None) -> int:
     """
     if cluster is None or cluster.nodes is None:
         return 1
-    if not cluster.on_every_node and (alone := why_not_alone(cluster, 1, explicit=False)):
-        raise ConfigError(alone)
+    if not cluster.on_every_node and cluster.nodes > 1:
+        raise ConfigError(
+            f"Slurm gave this job {count(cluster.nodes, 'node')}, but this launcher would train "
+            f"on its own node alone; start one launcher on each: {_START}. If one node is meant, "
+            "give --nnodes 1 or --standalone"
+        )
     if cluster.on_every_node and cluster.launchers_per_node > 1:
         raise ConfigError(
             f"Slurm starts {cluster.launchers_per_node} launchers on a node; one launcher starts "
@@ -94,27 +100,6 @@ def nodes_by_default(cluster: Cluster | None) -> int:
             "meant, give --nnodes with the number of launchers"
         )
     return cluster.nodes
-
-
-def why_not_alone(cluster: Cluster | None, max_nodes: int, *, explicit: bool) -> str | None:
-    """Why a job of this node alone must be a mistake; ``None``: it is none, or no job of one.
-
-    Args:
-        cluster: The scheduler's facts.
-        max_nodes: How many nodes the job would have, at most.
-        explicit: The user asked for it, by ``--nnodes`` or ``--standalone``.
-    """
-    if cluster is None or explicit or max_nodes > 1 or (cluster.nodes or 1) == 1:
-        return None
-    how = (
-        f"start one launcher on each: {_START}"
-        if cluster.scheduler == SLURM
-        else f"give --nnodes {cluster.nodes}"
-    )
-    return (
-        f"{cluster.scheduler} gave this job {cluster.nodes} nodes, but this launcher would train "
-        f"on its own node alone; {how}. If one node is meant, give --nnodes 1 or --standalone"
-    )
 
 
 # ------------------------------------------------------------------ Slurm
@@ -144,7 +129,8 @@ def _slurm(environ: Mapping[str, str]) -> Cluster:
     for name in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"):
         if text := environ.get(name, "").strip():
             first_host = next(hosts(text, name))
-            nodes = nodes if nodes is not None else _length(text, name)
+            if nodes is None:
+                nodes = sum(math.prod(map(len, part)) for part in _parts(text, name))
             break
     notes = []
     if in_step and nodes is not None and of_job is not None and nodes < of_job:
@@ -188,16 +174,6 @@ def hosts(nodelist: str, source: str = "node list") -> Iterator[str]:
     for part in _parts(nodelist, source):
         for pieces in product(*part):
             yield "".join(pieces)
-
-
-def _length(nodelist: str, source: str) -> int:
-    total = 0
-    for part in _parts(nodelist, source):
-        length = 1
-        for choices in part:
-            length *= len(choices)
-        total += length
-    return total
 
 
 _Choices = list[str]

@@ -47,45 +47,28 @@ def read_section(path: str) -> Mapping[Any, Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a 13th month
         text = " ".join(str(error).split())
         raise _malformed_yaml_error()(f"{path}: is not valid YAML: {text}") from None
-    odd: object = None
-    for section in _sections(tree, set()):
+    maps = list(_maps(tree, set()))
+    found = [section for each in maps if (section := each.get(SECTION)) not in (None, {})]
+    for section in found:
         if isinstance(section, Mapping):
             return section
-        odd = section
-    if odd is not None:
+    if found:
         raise ConfigError(
-            f"{path}: {SECTION}: {odd!r} cannot be used; it takes a map of fields to values"
+            f"{path}: {SECTION}: {found[-1]!r} cannot be used; it takes a map of fields to values"
         )
-    keys = tuple(dict.fromkeys(_keys(tree, set())))
+    keys = tuple(dict.fromkeys(key for each in maps for key in each if isinstance(key, str)))
     raise SectionNotFoundError(f"{path}: has no section {SECTION!r}, or an empty one", keys)
 
 
-def _sections(node: object, seen: set[int]) -> Iterator[object]:
-    """Every non-empty value of that key, depth first; YAML's aliases can make circles."""
-    if id(node) in seen:
-        return
-    if isinstance(node, dict):
-        seen.add(id(node))
-        section = node.get(SECTION)
-        if section or (section is not None and not isinstance(section, dict)):
-            yield section
-        for child in node.values():
-            yield from _sections(child, seen)
-    elif isinstance(node, list):
-        seen.add(id(node))
-        for child in node:
-            yield from _sections(child, seen)
-
-
-def _keys(node: object, seen: set[int]) -> Iterator[str]:
-    """Every key that is text, depth first."""
+def _maps(node: object, seen: set[int]) -> Iterator[Mapping[Any, Any]]:
+    """Every map, depth first; YAML's aliases can make circles."""
     if id(node) in seen or not isinstance(node, dict | list):
         return
     seen.add(id(node))
     if isinstance(node, dict):
-        yield from (key for key in node if isinstance(key, str))
+        yield node
     for child in node.values() if isinstance(node, dict) else node:
-        yield from _keys(child, seen)
+        yield from _maps(child, seen)
 
 
 @functools.cache

@@ -6,7 +6,7 @@ import re
 import signal
 from collections.abc import Callable
 
-from holdfast.options.values import Text, Unacceptable
+from holdfast.options.values import Text, Unacceptable, ValueKind
 
 WORDS_FOR_PROCESSES = ("auto", "cpu", "gpu")
 """What ``--nproc-per-node`` takes besides numbers."""
@@ -26,7 +26,7 @@ class Shaped(Text):
         return text
 
 
-class CommaList:
+class CommaList(ValueKind):
     """Texts separated by commas; a doubled comma is a comma within a text."""
 
     unit = "TEXT,..."

@@ -6,8 +6,8 @@ from typing import Any
 
 from holdfast.fault_tolerance.config import SETTINGS, option_of
 from holdfast.options.forms import CommaList
-from holdfast.options.option import NODES, NOT_YET, RESTARTS, Option, dest_of, pet, under
-from holdfast.options.values import AbsolutePaths, Choice, Flag, Numeric, Text, ValueKind
+from holdfast.options.option import NODES, RESTARTS, Option, pet, under
+from holdfast.options.values import NOT_YET, AbsolutePaths, Choice, Flag, Numeric, Text, ValueKind
 
 ANY_FAILED = "any-failed"
 _PORT = Numeric("port", counted=False, least=0, most=65535, whole=True)
@@ -28,7 +28,7 @@ def _ft(
     **more: Any,
 ) -> Option:
     env = (pet(name),) if in_env else ()
-    return Option(name, dest_of(name), kind, default, help_, why, env=env, **more)
+    return Option(name, kind, default, help_, why, env=env, **more)
 
 
 def _fields(group: str, *names: str, needs: str = "") -> list[Option]:
@@ -40,7 +40,6 @@ def _fields(group: str, *names: str, needs: str = "") -> list[Option]:
         options.append(
             Option(
                 option,
-                f"ft_{name}",
                 setting.kind,
                 None,
                 setting.help,

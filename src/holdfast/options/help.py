@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 from holdfast.fault_tolerance.config import resolve
 from holdfast.job.pure.exit_codes import IN_SHORT
 from holdfast.job.pure.job_secret import without_secret
-from holdfast.options.option import GROUPS, NOT_YET, Arguments, Option, UsageError
+from holdfast.options.option import GROUPS, Arguments, Option, UsageError
 from holdfast.options.options import FORMER, OPTIONS, default_of, spellings
-from holdfast.options.values import LEVEL_NAMES, LogLevel, ValueKind
+from holdfast.options.values import LEVEL_NAMES, NOT_YET, LogLevel, ValueKind
 
 _COLUMNS_MAX = 100
 _DEFAULT = "default"
@@ -40,15 +40,11 @@ example:
 """
 
 
-def make_parser(
-    defaults: Mapping[str, Any], read: Callable[[Option, str, str], Any], *, shows_all: bool = False
-) -> argparse.ArgumentParser:
+def make_parser(defaults: Mapping[str, Any], *, shows_all: bool = False) -> argparse.ArgumentParser:
     """A parser with every option in every spelling.
 
-    Args:
-        defaults: Defaults by destination, where they differ from the table's.
-        read: Reads an option's text, given its source; raises UsageError.
-        shows_all: Its help shows options without effect, too.
+    ``defaults`` by destination, where they differ from the table's. ``shows_all``: its help shows
+    options without effect, too.
     """
     shown = [option for option in OPTIONS if option.has_effect or shows_all]
     parser = _OptionParser(
@@ -74,7 +70,7 @@ def make_parser(
             )
         for option in OPTIONS:
             if option.group == title:
-                _add(group, option, defaults, read, is_shown=option in shown)
+                _add(group, option, defaults, is_shown=option in shown)
     parser.add_argument("training_script", metavar="script.py", help=argparse.SUPPRESS)
     parser.add_argument("training_script_args", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
@@ -91,7 +87,7 @@ def _hidden(count: int) -> str:
 
 class _HelpAll(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        make_parser({}, lambda _option, _source, text: text, shows_all=True).print_help()
+        make_parser({}, shows_all=True).print_help()
         parser.exit()
 
 
@@ -122,7 +118,6 @@ def _add(
     group: argparse._ActionsContainer,
     option: Option,
     defaults: Mapping[str, Any],
-    read: Callable[[Option, str, str], Any],
     *,
     is_shown: bool,
 ) -> None:
@@ -144,13 +139,13 @@ def _add(
         if option.kind is None:
             group.add_argument(*flags, action="store_true", **more)
         else:
-            group.add_argument(*flags, type=_type(option, read), metavar=option.kind.unit, **more)
+            group.add_argument(*flags, type=_type(option), metavar=option.kind.unit, **more)
 
 
-def _type(option: Option, read: Callable[[Option, str, str], Any]) -> Callable[[str], Any]:
+def _type(option: Option) -> Callable[[str], Any]:
     def convert(text: str) -> Any:
         try:
-            return read(option, option.name, text)
+            return option.read(option.name, text)
         except UsageError as error:
             raise argparse.ArgumentTypeError(error.detail) from None
 
@@ -191,10 +186,8 @@ def show(value: Any, kind: ValueKind | None = None) -> str:
 def describe_config(args: Arguments, *, shows_all: bool = True) -> str:
     """The settings of a command line, one line for each option: value, and where it is from.
 
-    Args:
-        args: The command line.
-        shows_all: Options that have their default, too; otherwise only those that are set
-            somewhere, each with its default beside its value.
+    ``shows_all``: options that have their default, too; otherwise only those that are set
+    somewhere, each with its default beside its value.
 
     Raises:
         ConfigError: The configuration file cannot be used.

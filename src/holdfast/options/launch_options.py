@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.options import forms
-from holdfast.options.option import NODES, NOT_YET, Option, dest_of, pet, under
-from holdfast.options.values import Choice, Numeric, Text, ValueKind
+from holdfast.options.option import NODES, Option, pet, under
+from holdfast.options.values import NOT_YET, Choice, Numeric, Text, ValueKind
 
 _NOT_TORCHRUNS = ("--workers-stop-timeout", "--term-timeout")
 DEFAULT_SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
@@ -28,7 +28,7 @@ def _torch(
 ) -> Option:
     """An option that is read from the environment, too, unless it says otherwise."""
     more = {"env": (pet(name),), **more}
-    return Option(name, dest_of(name), kind, default, help_, why, **more)
+    return Option(name, kind, default, help_, why, **more)
 
 
 def _switch(name: str, help_: str, **more: Any) -> Option:

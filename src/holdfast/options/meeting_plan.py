@@ -5,7 +5,7 @@ Imported only for jobs of several nodes: the machines it configures cost millise
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from holdfast.job.pure.assign import AssignmentError
 from holdfast.job.pure.assign import Policy as NodePolicy
 from holdfast.job.pure.infra_rank import infra_rank, node_domain
 from holdfast.job.pure.job_secret import SECRET, SHORT, without_secret
+from holdfast.job.pure.rules import Rules
 from holdfast.job.pure.timing import Pace
 from holdfast.job.pure.workload import MIXED, UNNAMED, Workload, argument_digests, text_digest
 from holdfast.job.store.store_address import OtherBackend, StoreAddress
@@ -32,10 +33,6 @@ OUR_BACKENDS = ("c10d", "static")
 """Names of a TCP store that launchers host themselves; all others have a store of their own."""
 DEFAULT_PORT = 29500
 """Of the store where launchers meet, where none is given; torchrun's."""
-_SILENCE_S = 15.0
-_JOIN_S = 900.0
-_LAST_CALL_S = 30.0
-_GROW_COOLDOWN_S = 30.0
 _READ_S = 60.0
 _SECONDS_MAX = 1e7
 _CONF_WITH_EFFECT = (
@@ -97,8 +94,9 @@ def make_meeting_plan(
         numbered = args.node_rank if "node_rank" in args.origins else None
         pod = cluster.node_rank if cluster and cluster.scheduler == KUBERNETES else None
         host, port = _endpoint(args, cluster)
-        join_s = _seconds(conf, "join_timeout", _seconds(conf, "timeout", _JOIN_S))
-        pace = Pace.of(_seconds(conf, "keep_alive_timeout", _SILENCE_S), join_s)
+        is_tcp = args.rdzv_backend in OUR_BACKENDS
+        join_s = _seconds(conf, "join_timeout", _seconds(conf, "timeout", Pace.join_timeout_s))
+        pace = Pace.of(_seconds(conf, "keep_alive_timeout", Pace.silence_s), join_s)
         return MeetingPlan(
             store=StoreAddress(
                 host,
@@ -106,7 +104,16 @@ def make_meeting_plan(
                 hosts_store=_hosts_store(args, conf, numbered, pod),
                 connect_s=_seconds(conf, "read_timeout", max(_READ_S, join_s)),
                 run_id=args.rdzv_id,
-                other=_other_backend(args, conf, nodes, pace.silence_s),
+                other=None
+                if is_tcp
+                else OtherBackend(
+                    args.rdzv_backend,
+                    args.rdzv_endpoint,
+                    *nodes,
+                    args.local_addr,
+                    conf,
+                    pace.silence_s,
+                ),
                 secret=secret,
                 local_addr=args.local_addr,
             ),
@@ -120,13 +127,13 @@ def make_meeting_plan(
                 active=args.ft_active_nodes,
                 segment=config.segment,
             ),
-            last_call_s=_seconds(conf, "last_call_timeout", _LAST_CALL_S),
-            grow_cooldown_s=_seconds(conf, "grow_cooldown", _GROW_COOLDOWN_S),
+            last_call_s=_seconds(conf, "last_call_timeout", Rules.first_last_call_s),
+            grow_cooldown_s=_seconds(conf, "grow_cooldown", Rules.grow_cooldown_s),
             launchers=max(cluster.nodes, nodes[1]) if cluster and cluster.nodes else None,
             pace=pace,
             is_mixed=bool(_flag(conf, MIXED)),
             warnings=(
-                *(_unknown_keys(conf) if args.rdzv_backend in OUR_BACKENDS else ()),
+                *(_unknown_keys(conf) if is_tcp else ()),
                 *_doubts_about(secret),
                 *_only_here(args, cluster, host, port),
             ),
@@ -194,32 +201,15 @@ def _endpoint(args: Any, cluster: Cluster | None) -> tuple[str, int]:
     return endpoint.host, endpoint.port or args.master_port or DEFAULT_PORT
 
 
-def _only_here(args: Any, cluster: Cluster | None, host: str, port: int) -> tuple[str, ...]:
+def _only_here(args: Any, cluster: Cluster | None, host: str, port: int) -> Iterator[str]:
     """The default address is this host's own, which launchers on other hosts cannot reach."""
     given = args.rdzv_endpoint or "master_addr" in args.origins
-    if given or args.rdzv_backend not in OUR_BACKENDS or (cluster and cluster.first_host):
-        return ()
-    doubt = (
-        f"no --rdzv-endpoint is given: launchers meet at {Endpoint(host, port)}, which only "
-        "launchers on this host can reach. Give --rdzv-endpoint HOST:PORT, the same on all nodes"
-    )
-    return (doubt,)
-
-
-def _other_backend(
-    args: Any, conf: Mapping[str, str], nodes: tuple[int, int], patience_s: float
-) -> OtherBackend | None:
-    if args.rdzv_backend in OUR_BACKENDS:
-        return None
-    return OtherBackend(
-        args.rdzv_backend,
-        args.rdzv_endpoint,
-        nodes[0],
-        nodes[1],
-        args.local_addr,
-        conf,
-        patience_s,
-    )
+    if not (given or args.rdzv_backend not in OUR_BACKENDS or (cluster and cluster.first_host)):
+        yield (
+            f"no --rdzv-endpoint is given: launchers meet at {Endpoint(host, port)}, which only "
+            "launchers on this host can reach. Give --rdzv-endpoint HOST:PORT, the same on all "
+            "nodes"
+        )
 
 
 def _hosts_store(
@@ -237,26 +227,21 @@ def _hosts_store(
     return pod == 0 if pod is not None and "master_addr" not in args.origins else None
 
 
-def _doubts_about(secret: str | None) -> tuple[str, ...]:
-    if secret is None or len(secret) >= SHORT:
-        return ()
-    doubt = (
-        f"the job's secret ({SECRET} or --rdzv-conf secret=) has {len(secret)} characters, which "
-        f"can be guessed; use {SHORT} or more at random: openssl rand -hex 32"
-    )
-    return (doubt,)
+def _doubts_about(secret: str | None) -> Iterator[str]:
+    if secret is not None and len(secret) < SHORT:
+        yield (
+            f"the job's secret ({SECRET} or --rdzv-conf secret=) has {len(secret)} characters, "
+            f"which can be guessed; use {SHORT} or more at random: openssl rand -hex 32"
+        )
 
 
-def _unknown_keys(conf: Mapping[str, str]) -> tuple[str, ...]:
+def _unknown_keys(conf: Mapping[str, str]) -> Iterator[str]:
     """One line for each key without meaning here; jobs that carry foreign ones keep running."""
-    known = (*_CONF_WITH_EFFECT, *_CONF_OF_OTHERS)
-    lines = []
     for key in conf:
-        if key not in known:
+        if key not in (*_CONF_WITH_EFFECT, *_CONF_OF_OTHERS):
             likely = nearest(key, _CONF_WITH_EFFECT)
             meant = f"; did you mean {likely}?" if likely else ""
-            lines.append(f"--rdzv-conf: {key} is not known and has no effect{meant}")
-    return tuple(lines)
+            yield f"--rdzv-conf: {key} is not known and has no effect{meant}"
 
 
 def _seconds(conf: Mapping[str, str], key: str, default: float) -> float:

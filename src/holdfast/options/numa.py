@@ -26,13 +26,7 @@ Prefixes = tuple[tuple[str, ...], ...]
 def bindings(
     mode: str | None, nproc: int, environ: Mapping[str, str], machine: Machine
 ) -> Prefixes:
-    """The words before the command of each rank.
-
-    Args:
-        mode: Of ``--numa-binding``.
-        nproc: Ranks of this node.
-        environ: The launcher's environment.
-        machine: Answers questions about this node.
+    """The words before the command of each rank; ``mode``: of ``--numa-binding``.
 
     Raises:
         UsageError: The ranks cannot be bound as it is asked for.
@@ -63,12 +57,9 @@ def bindings(
 
 
 def by_count(text: str, nproc: int, present: frozenset[int] | None) -> Prefixes:
-    """As ``NVRX_GPUS_PER_NUMA`` asks for.
+    """As ``text``, the value of ``NVRX_GPUS_PER_NUMA``, asks for.
 
-    Args:
-        text: Its value.
-        nproc: Ranks of this node.
-        present: NUMA nodes that there are; None: not known.
+    ``present``: NUMA nodes that there are; None: not known.
 
     Raises:
         UsageError: It is no number, or asks for a NUMA node that does not exist.

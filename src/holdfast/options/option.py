@@ -6,21 +6,8 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from holdfast.errors import HoldfastError
-from holdfast.options.values import NOT_YET, ValueKind
-
-__all__ = [
-    "GROUPS",
-    "NODES",
-    "NOT_YET",
-    "RESTARTS",
-    "Arguments",
-    "Option",
-    "UsageError",
-    "dest_of",
-    "pet",
-    "under",
-]
-
+from holdfast.job.pure.job_secret import without_secret
+from holdfast.options.values import Unacceptable, ValueKind
 
 NODES, RESTARTS = "several nodes", "restarts"
 
@@ -30,7 +17,6 @@ class Option(NamedTuple):
 
     Attributes:
         name: Its spelling with dashes only.
-        dest: Attribute of the parsed command line.
         kind: Kind of its value; ``None``: it is a switch.
         default: Its value when not given.
         help: One sentence without full stop.
@@ -45,7 +31,6 @@ class Option(NamedTuple):
     """
 
     name: str
-    dest: str
     kind: ValueKind | None
     default: Any
     help: str
@@ -59,19 +44,34 @@ class Option(NamedTuple):
     needs: str = ""
 
     @property
+    def dest(self) -> str:
+        """Attribute of the parsed command line; without a field, by argparse's rule."""
+        return f"ft_{self.field}" if self.field else self.name[2:].replace("-", "_")
+
+    @property
     def has_effect(self) -> bool:
         """It is not idle."""
         return not self.idle
 
-    def read(self, text: str) -> Any:
-        """The value that text stands for.
+    def read(self, source: str, text: str) -> Any:
+        """The value that text stands for; ``source`` is how the user wrote the option.
 
         Raises:
-            Unacceptable: None.
+            UsageError: It is not accepted.
         """
         assert self.kind is not None
-        value = self.kind.parse(text)
+        try:
+            value = self.kind.parse(text)
+        except Unacceptable as error:
+            raise self.refusal(source, text, error) from None
         return text if self.field is not None else value
+
+    def refusal(self, source: str, text: str, error: Unacceptable) -> UsageError:
+        """The error for text that the option doesn't take."""
+        assert self.kind is not None
+        because = f" ({error})" if str(error) else ""
+        detail = f"{without_secret(text)!r} cannot be used{because}; it takes {self.kind.accepts}"
+        return UsageError(f"{source}: {detail}", detail)
 
 
 GROUPS = {
@@ -97,14 +97,9 @@ def under(group: str, *options: Option) -> list[Option]:
     return [option._replace(group=group) for option in options]
 
 
-def dest_of(name: str) -> str:
-    """Where the value of an option of this name goes, by argparse's rule."""
-    return name.removeprefix("--").replace("-", "_")
-
-
 def pet(name: str) -> str:
     """The variable in which torchrun looks for an option of this name."""
-    return f"PET_{dest_of(name).upper()}"
+    return f"PET_{name[2:].replace('-', '_').upper()}"
 
 
 class UsageError(HoldfastError):

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.base import facts
@@ -28,10 +28,8 @@ from holdfast.fault_tolerance.config import (
 )
 from holdfast.net.pure.address import bare_host
 from holdfast.options import forms, without_effect
-from holdfast.options.arguments import refusal
 from holdfast.options.cluster_env import nodes_by_default, read_cluster
-from holdfast.options.ft_options import ANY_FAILED
-from holdfast.options.numa import GPUS_PER_NUMA, Prefixes, bindings
+from holdfast.options.numa import Prefixes, bindings
 from holdfast.options.option import UsageError
 from holdfast.options.options import BY_DEST
 from holdfast.options.values import Unacceptable
@@ -76,7 +74,7 @@ class WarmStandby:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """One node's part of a job.
+    """One node's part of a job; a field without a description has the value of its option.
 
     Attributes:
         command: Of a rank; ``${local_rank}`` in it stands for its local rank.
@@ -85,31 +83,18 @@ class LaunchPlan:
         name: The script, module or program as the user calls it.
         signal_groups: Signals go to whole process groups and not to the rank's process alone: a
             program that is not python may be a shell, which passes nothing on to its children.
-        node_rank: Number of this node, where nothing else orders them.
-        max_restarts: Restarts until the job has failed.
-        restart_window_s: They are counted within any such period; ``None``: in all.
-        restart_backoff_s: Wait before the second of two failures in a row is restarted; doubles.
-        max_same_failures: Give up after so many cycles in a row that ended of the same; 0: never.
-        no_restart_exit_code: Of a launcher that should not be started again.
-        restart_policy: ``any-failed`` or ``min-healthy``.
-        master_addr: Where rank 0 listens.
         master_port: Where rank 0 listens; ``None``: on a fresh free port in each cycle.
-        workers_stop_timeout_s: From SIGTERM to SIGKILL when the launcher stops ranks.
-        term_timeout_s: From a signal passed on to SIGKILL when the launcher was signalled.
         applog: In files named after this path, one for each cycle, all output is kept, too.
         log_dir: Where this run's folder goes; ``None``: to a temporary folder.
-        log_level: How much the launcher says; a level of the logging package.
         redirects: By local rank, bits of the streams (1 stdout, 2 stderr) that go to files.
         tee: By local rank, bits of the streams that go to files and to the console.
         local_ranks_filter: Local ranks shown on the console; ``None``: all.
         stdin_rank: Local rank that reads the launcher's stdin; ``None``: none does.
-        duplicate_stdout_filters: Texts; lines of stdout that hold one are copied.
-        duplicate_stderr_filters: Texts; lines of stderr that hold one are copied.
         log_line_prefix_template: Starts a teed line; knows role_name, rank and local_rank.
-        virtual_local_rank: Each rank sees one GPU only, as device 0.
         counts_steps: Optimizer steps are heartbeats of ranks that send none.
         start_hook: Settings for the first lines of a rank; None: it is no Python.
         warm: How ranks restart from parked interpreters; ``None``: they don't.
+        why_cold: Why they cannot, although it is asked for; ``None``: they can.
         health_endpoint: Path of the socket of this node's health service.
         care: Health checks of this host; ``None``: none.
         observing: Metrics and hooks; ``None``: none.
@@ -117,53 +102,51 @@ class LaunchPlan:
         workload: Compared by the launchers of a job; ``None``: this node is all.
     """
 
-    command: tuple[str, ...] = ()
-    numa: tuple[tuple[str, ...], ...] = ()
-    nproc_per_node: int = 1
-    ft: FaultToleranceConfig = field(default_factory=FaultToleranceConfig)
-    name: str = ""
-    signal_groups: bool = False
-    min_nodes: int = 1
-    max_nodes: int = 1
-    node_rank: int = 0
-    run_id: str = "none"
-    role: str = "default"
-    max_restarts: int = 0
-    restart_window_s: float | None = None
-    restart_backoff_s: float = 0.0
-    max_same_failures: int = 0
-    no_restart_exit_code: int = 93
-    restart_policy: str = ANY_FAILED
-    master_addr: str = "127.0.0.1"
-    master_port: int | None = None
-    workers_stop_timeout_s: float = 15.0
-    term_timeout_s: float = 1800.0
-    signals_to_handle: tuple[int, ...] = ()
-    applog: str | None = None
-    log_dir: str | None = None
-    log_level: int = 20
-    log_to_stdout: bool = False
-    redirects: Mapping[int, int] = field(default_factory=dict)
-    tee: Mapping[int, int] = field(default_factory=dict)
-    local_ranks_filter: frozenset[int] | None = None
-    stdin_rank: int | None = None
-    duplicate_stdout_filters: tuple[str, ...] = ()
-    duplicate_stderr_filters: tuple[str, ...] = ()
-    log_line_prefix_template: str = DEFAULT_PREFIX
-    virtual_local_rank: bool = False
-    monitors_enabled: bool = True
-    counts_steps: bool = False
-    start_hook: StartHook | None = None
-    warm: WarmStandby | None = None
-    why_cold: str | None = None
-    health_endpoint: str | None = None
-    care: HealthConfig | None = None
-    observing: Observed | None = None
-    meeting: MeetingPlan | None = None
-    workload: Workload | None = None
-    later: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    command: tuple[str, ...]
+    numa: Prefixes
+    nproc_per_node: int
+    ft: FaultToleranceConfig
+    name: str
+    signal_groups: bool
+    min_nodes: int
+    max_nodes: int
+    run_id: str
+    role: str
+    max_restarts: int
+    restart_window_s: float | None
+    restart_backoff_s: float
+    max_same_failures: int
+    no_restart_exit_code: int
+    restart_policy: str
+    master_addr: str
+    master_port: int | None
+    workers_stop_timeout_s: float
+    term_timeout_s: float
+    signals_to_handle: tuple[int, ...]
+    applog: str | None
+    log_dir: str | None
+    log_level: int
+    log_to_stdout: bool
+    redirects: Mapping[int, int]
+    tee: Mapping[int, int]
+    local_ranks_filter: frozenset[int] | None
+    stdin_rank: int | None
+    duplicate_stdout_filters: tuple[str, ...]
+    duplicate_stderr_filters: tuple[str, ...]
+    log_line_prefix_template: str
+    virtual_local_rank: bool
+    monitors_enabled: bool
+    counts_steps: bool
+    start_hook: StartHook | None
+    warm: WarmStandby | None
+    why_cold: str | None
+    health_endpoint: str | None
+    care: HealthConfig | None
+    observing: Observed | None
+    meeting: MeetingPlan | None
+    workload: Workload | None
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
 
     def command_for(self, local_rank: int) -> list[str]:
         """The command of one rank."""
@@ -178,13 +161,9 @@ def make_plan(
     machine: Machine = facts,
     config: FaultToleranceConfig | None = None,
 ) -> LaunchPlan:
-    """Resolve a command line.
+    """Resolve what :func:`.parse_args` or the parser of :func:`.get_args_parser` gave.
 
-    Args:
-        args: What :func:`.parse_args` or the parser of :func:`.get_args_parser` gave.
-        environ: The launcher's environment.
-        machine: Answers questions about this node.
-        config: How ranks are watched; None: as file and options say.
+    ``config``: how ranks are watched; None: as file and options say.
 
     Raises:
         UsageError: Something on the command line or in the environment cannot be used.
@@ -192,19 +171,18 @@ def make_plan(
     """
     _check_backend(args.rdzv_backend, machine)
     nodes = min_nodes, max_nodes = _node_count(args, environ)
-    nproc = _nproc(args.nproc_per_node, environ, machine)
+    nproc = _nproc(args, environ, machine)
     entry = _entrypoint(args, environ, machine)
-    why_cold = _why_cold(entry)
+    warm, why_cold = _warm(args, entry)
     resolved = resolve(args) if config is None else Resolved(config, {}, doubts(config))
     config = resolved.config
-    later = without_effect.later(args, config)
     warnings = [*getattr(args, "warnings", ()), *resolved.warnings]
-    shown = _read("local_ranks_filter", args.local_ranks_filter, forms.read_ranks)
+    shown = _meaning(args, "local_ranks_filter")
     endpoint = _health_endpoint(args, machine, warnings)
-    meeting = _meeting(args, environ, config, nodes)
+    meeting, workload = _meeting(args, entry, environ, config, nodes, machine)
     warnings += meeting.warnings if meeting else ()
     warnings += without_effect.warnings(args, resolved, environ)
-    if later:
+    if later := without_effect.later(args, config):
         warnings.append(f"accepted, but without effect so far: {', '.join(later)}")
     if nproc > 1 and "OMP_NUM_THREADS" not in environ:
         warnings.append(
@@ -213,14 +191,16 @@ def make_plan(
     is_python = entry.kind != "program"
     return LaunchPlan(
         command=entry.command,
-        numa=_numa(args, entry, nproc, environ, machine),
+        # nvidia-resiliency-ext runs a script of --run-path in its own process, and binds nothing
+        numa=bindings(args.numa_binding, nproc, environ, machine)
+        if args.numa_binding or entry.kind != "run-path"
+        else (),
         nproc_per_node=nproc,
         ft=config,
         name=args.training_script,
         signal_groups=entry.kind == "program",
         min_nodes=min_nodes,
         max_nodes=max_nodes,
-        node_rank=args.node_rank,
         run_id=_run_id(args, max_nodes, machine),
         role=args.role,
         max_restarts=args.max_restarts,
@@ -233,13 +213,13 @@ def make_plan(
         master_port=args.master_port or None,
         workers_stop_timeout_s=args.workers_stop_timeout,
         term_timeout_s=args.term_timeout,
-        signals_to_handle=_read("signals_to_handle", args.signals_to_handle, forms.read_signals),
+        signals_to_handle=_meaning(args, "signals_to_handle"),
         applog=args.ft_per_cycle_applog_prefix,
         log_dir=args.log_dir or None,
         log_level=config.log_level,
         log_to_stdout=is_set(environ, "NVRX_LOG_TO_STDOUT"),
-        redirects=_streams("redirects", args.redirects, nproc),
-        tee=_streams("tee", args.tee, nproc),
+        redirects=_streams(args, "redirects", nproc),
+        tee=_streams(args, "tee", nproc),
         local_ranks_filter=shown,
         stdin_rank=_stdin_rank(args, nproc, shown),
         duplicate_stdout_filters=tuple(filter(None, args.duplicate_stdout_filters)),
@@ -248,17 +228,16 @@ def make_plan(
             "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", DEFAULT_PREFIX
         ),
         virtual_local_rank=args.virtual_local_rank,
-        warm=_warm(args) if _wants_warm(args) and not why_cold else None,
-        why_cold=why_cold if _wants_warm(args) else None,
+        warm=warm,
+        why_cold=why_cold,
         health_endpoint=endpoint,
         care=_care(args, config, environ, nproc, endpoint) if args.ft_host_checks else None,
         observing=_observing(args, environ, machine),
         meeting=meeting,
-        workload=_workload(args, entry, meeting, environ, machine) if meeting else None,
+        workload=workload,
         monitors_enabled=(monitored := not is_set(environ, "NVRX_DISABLE_RANK_MONITORS")),
         counts_steps=(counts := monitored and config.auto_heartbeat and is_python),
         start_hook=StartHook(counts, config.exception_grace_in_force) if is_python else None,
-        later=tuple(later),
         warnings=tuple(warnings),
         notes=tuple(without_effect.notes(args, resolved, is_alone=meeting is None)),
     )
@@ -295,37 +274,21 @@ def _entrypoint(args: Any, environ: Mapping[str, str], machine: Machine) -> _Ent
     return _Entrypoint("script", (python, "-u", script, *words))
 
 
-def _numa(
-    args: Any, entry: _Entrypoint, nproc: int, environ: Mapping[str, str], machine: Machine
-) -> Prefixes:
-    """Nothing for ``--run-path``, which nvidia-resiliency-ext runs within its own process."""
-    is_asked = args.numa_binding or environ.get(GPUS_PER_NUMA)
-    if not is_asked or (entry.kind == "run-path" and not args.numa_binding):
-        return ()
-    return bindings(args.numa_binding, nproc, environ, machine)
-
-
-def _wants_warm(args: Any) -> bool:
-    has_restarts: bool = args.max_restarts > 0
-    return args.ft_warm_start or (args.ft_warm_standby and has_restarts)
-
-
-def _why_cold(entry: _Entrypoint) -> str | None:
-    """Why a rank cannot be started from a parked interpreter; None: it can."""
+def _warm(args: Any, entry: _Entrypoint) -> tuple[WarmStandby | None, str | None]:
+    """How ranks restart from parked interpreters; or, where that is asked for, why they cannot."""
+    if not (args.ft_warm_start or (args.ft_warm_standby and args.max_restarts > 0)):
+        return None, None
     if entry.kind == "program":
-        return "with --no-python it is not known what the program does"
+        return None, "with --no-python it is not known what the program does"
     if entry.command[0] != sys.executable:
-        return "PYTHON_EXEC is another interpreter than the launcher's"
-    return None
-
-
-def _warm(args: Any) -> WarmStandby:
-    return WarmStandby(
+        return None, "PYTHON_EXEC is another interpreter than the launcher's"
+    warm = WarmStandby(
         preload=tuple(filter(None, args.ft_warm_preload)),
         delay_s=args.ft_warm_standby_delay,
         memory_mib_max=args.ft_warm_standby_memory_mb,
         at_start=args.ft_warm_start,
     )
+    return warm, None
 
 
 def _health_endpoint(args: Any, machine: Machine, warnings: list[str]) -> str | None:
@@ -410,14 +373,14 @@ def _observing(args: Any, environ: Mapping[str, str], machine: Machine) -> Obser
     )
 
 
-def _nproc(text: str, environ: Mapping[str, str], machine: Machine) -> int:
-    wanted: int | str = _read("nproc_per_node", text, forms.read_nproc)
+def _nproc(args: Any, environ: Mapping[str, str], machine: Machine) -> int:
+    wanted: int | str = _meaning(args, "nproc_per_node")
     if isinstance(wanted, int):
         return wanted
     gpus = 0 if wanted == "cpu" else machine.gpu_count(environ)
     if gpus is None:
         raise UsageError(
-            f"--nproc-per-node: {text!r} cannot be used; GPUs of this kind are not counted, "
+            f"--nproc-per-node: {wanted!r} cannot be used; GPUs of this kind are not counted, "
             "give their number"
         )
     if gpus == 0 and wanted == "gpu":
@@ -451,8 +414,8 @@ def _node_count(args: Any, environ: Mapping[str, str]) -> tuple[int, int]:
     if args.standalone:
         return 1, 1
     if "nnodes" in getattr(args, "origins", ()):
-        nodes: tuple[int, int] = _read("nnodes", args.nnodes, forms.read_nnodes)
-        return nodes
+        low, high = _meaning(args, "nnodes")
+        return low, high
     try:
         by_default = nodes_by_default(read_cluster(environ))
     except ConfigError as error:
@@ -461,29 +424,23 @@ def _node_count(args: Any, environ: Mapping[str, str]) -> tuple[int, int]:
 
 
 def _meeting(
-    args: Any, environ: Mapping[str, str], config: FaultToleranceConfig, nodes: tuple[int, int]
-) -> MeetingPlan | None:
-    if nodes[1] == 1:
-        return None
-    from holdfast.options.meeting_plan import make_meeting_plan  # noqa: PLC0415
-
-    return make_meeting_plan(args, environ, config, nodes)
-
-
-def _workload(
     args: Any,
     entry: _Entrypoint,
-    meeting: MeetingPlan,
     environ: Mapping[str, str],
+    config: FaultToleranceConfig,
+    nodes: tuple[int, int],
     machine: Machine,
-) -> Workload:
-    from holdfast.options.meeting_plan import own_workload  # noqa: PLC0415 - as above
+) -> tuple[MeetingPlan, Workload] | tuple[None, None]:
+    if nodes[1] == 1:
+        return None, None
+    from holdfast.options import meeting_plan  # noqa: PLC0415 - where used
 
-    return own_workload(args, entry.kind, meeting, environ, machine)
+    meeting = meeting_plan.make_meeting_plan(args, environ, config, nodes)
+    return meeting, meeting_plan.own_workload(args, entry.kind, meeting, environ, machine)
 
 
-def _streams(dest: str, text: str, nproc: int) -> dict[int, int]:
-    streams: int | dict[int, int] = _read(dest, text, forms.read_streams)
+def _streams(args: Any, dest: str, nproc: int) -> dict[int, int]:
+    streams: int | dict[int, int] = _meaning(args, dest)
     if isinstance(streams, int):
         return dict.fromkeys(range(nproc), streams)
     return {local_rank: streams.get(local_rank, 0) for local_rank in range(nproc)}
@@ -501,10 +458,11 @@ def _stdin_rank(args: Any, nproc: int, shown: Collection[int] | None) -> int | N
     return named if named is not None or len(seen) != 1 else seen.pop()
 
 
-def _read(dest: str, text: str, read: Callable[[str], Any]) -> Any:
+def _meaning(args: Any, dest: str) -> Any:
     """What text means; a program may have put text into ``args`` that the parser lets not pass."""
-    option = BY_DEST[dest]
+    option, text = BY_DEST[dest], getattr(args, dest)
+    assert isinstance(option.kind, forms.Shaped)
     try:
-        return read(text)
+        return option.kind.read(text)
     except Unacceptable as error:
-        raise refusal(option, option.name, text, error) from None
+        raise option.refusal(option.name, text, error) from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 NOT_YET = "not in this release"
 """Why an option is idle that a later release may act on."""
@@ -31,25 +31,27 @@ class Unacceptable(ValueError):  # noqa: N818 - caught at once, and turned into 
     """A value that its setting does not take; the text completes the error, or is empty."""
 
 
-class ValueKind(Protocol):
-    """The interface of all kinds."""
+class ValueKind:
+    """The interface of all kinds; by default text is checked as the value that it is.
 
-    @property
-    def accepts(self) -> str:
-        """The accepted values, as the end of the sentence "it takes ..."."""
+    Attributes:
+        accepts: The accepted values, as the end of the sentence "it takes ...".
+        unit: The value in help: a unit or a noun, upper case.
+    """
 
-    @property
-    def unit(self) -> str:
-        """The value in help: a unit or a noun, upper case."""
+    accepts: str
+    unit: str
 
     def check(self, value: object) -> Any:
         """The normal form of a value that a program or a YAML file holds."""
+        raise NotImplementedError
 
     def parse(self, text: str) -> Any:
         """The normal form of what text means."""
+        return self.check(text)
 
 
-class Numeric:
+class Numeric(ValueKind):
     """A finite number, as float; with ``whole`` as int."""
 
     def __init__(
@@ -128,44 +130,29 @@ class Numeric:
             raise Unacceptable from None
 
 
-class Flag:
-    """True or false."""
+class Flag(ValueKind):
+    """True or false; also null, where ``null`` says what null means."""
 
     unit = "BOOL"
-    accepts = "true or false"
 
-    def check(self, value: object) -> bool:
+    def __init__(self, null: str | None = None) -> None:
+        self._null = null
+        self.accepts = "true or false" if null is None else f"true or false, or null: {null}"
+
+    def check(self, value: object) -> bool | None:
         """Only booleans: a number or word in their place is a mistake more often than not."""
-        if not isinstance(value, bool):
-            raise Unacceptable
-        return value
+        if isinstance(value, bool) or (value is None and self._null is not None):
+            return value
+        raise Unacceptable
 
-    def parse(self, text: str) -> bool:
+    def parse(self, text: str) -> bool | None:
         """true, 1, yes, on, enabled; false, 0, no, off, disabled; in any case."""
         word = text.strip().lower()
         if word in _TRUE_WORDS:
             return True
         if word in _FALSE_WORDS:
             return False
-        raise Unacceptable
-
-
-class FlagOrNull:
-    """True, false, or null for a value that depends on another setting."""
-
-    unit = Flag.unit
-
-    def __init__(self, null: str) -> None:
-        """``null``: what null means."""
-        self.accepts = f"{Flag.accepts}, or null: {null}"
-
-    def check(self, value: object) -> bool | None:
-        """A boolean or null."""
-        return None if value is None else Flag().check(value)
-
-    def parse(self, text: str) -> bool | None:
-        """As a flag; null, none and the empty text for null."""
-        return None if text.strip().lower() in _NULL_WORDS else Flag().parse(text)
+        return self.check(None if word in _NULL_WORDS else text)
 
 
 class WordFlag(Flag):
@@ -176,11 +163,8 @@ class WordFlag(Flag):
     """
 
     def __init__(self, *, otherwise: bool) -> None:
-        """Make a kind of flag.
-
-        Args:
-            otherwise: Meaning of every word that is not one of the opposite's.
-        """
+        """``otherwise``: meaning of every word that is not one of the opposite's."""
+        super().__init__()
         self._otherwise = otherwise
         self._opposite = ("false", "0", "no") if otherwise else ("true", "1", "yes")
         self._rule = (
@@ -204,18 +188,7 @@ def _name(value: bool) -> str:  # noqa: FBT001 - it is all that there is
     return "true" if value else "false"
 
 
-class _Worded:
-    """Text of a command line is checked as a value is."""
-
-    def check(self, value: object) -> Any:
-        raise NotImplementedError
-
-    def parse(self, text: str) -> Any:
-        """Same as a value."""
-        return self.check(text)
-
-
-class Text(_Worded):
+class Text(ValueKind):
     """Any text; with ``null`` nothing, too."""
 
     def __init__(self, unit: str = "TEXT", *, null: bool = True) -> None:
@@ -269,7 +242,7 @@ class AbsolutePaths(Text):
         return text
 
 
-class Choice(_Worded):
+class Choice(ValueKind):
     """One of some words."""
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -285,10 +258,9 @@ class Choice(_Worded):
 
 
 PROOF, NEVER = "proof", "never"
-_AFTER = "after="
 
 
-class AutoKill(_Worded):
+class AutoKill(ValueKind):
     """When ranks without chosen timeouts are ended."""
 
     unit = "proof|never|after=SECONDS"
@@ -314,13 +286,13 @@ class AutoKill(_Worded):
         if value in (PROOF, NEVER):
             return None
         word, _, number = value.partition("=")
-        if f"{word}=" != _AFTER:
+        if word != "after":
             raise Unacceptable
         after_s = self._seconds.parse(number.removesuffix("s"))
         return None if after_s is None else float(after_s)
 
 
-class SignalName(_Worded):
+class SignalName(ValueKind):
     """A signal by its full name in any case or, outside command lines, its number."""
 
     unit = "SIGNAL"
@@ -341,7 +313,7 @@ class SignalName(_Worded):
 LEVEL_NAMES = {10: "debug", 20: "info", 30: "warning", 40: "error", 50: "critical"}
 
 
-class LogLevel(_Worded):
+class LogLevel(ValueKind):
     """A level of the logging package, 10 to 50, or its name in any case."""
 
     unit = "LEVEL"
@@ -358,7 +330,7 @@ class LogLevel(_Worded):
         raise Unacceptable
 
 
-class Sections:
+class Sections(ValueKind):
     """Limits per section name."""
 
     unit = "NAME:SECONDS,..."

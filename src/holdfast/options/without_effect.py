@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig, Resolved, option_of
-from holdfast.options.option import NODES, NOT_YET, RESTARTS
+from holdfast.options.option import NODES, RESTARTS
 from holdfast.options.options import OPTIONS
+from holdfast.options.values import NOT_YET
 
 _IDLE = [option for option in OPTIONS if option.idle not in ("", NOT_YET)]
 _OF_CARDS = ("pci_topo_file", "link_down_path_template", "link_state_path_template")
@@ -18,8 +19,23 @@ _OF_CARE = (
     *("gpu_memory_tolerance_mb", "gpu_memory_poll_interval"),
 )
 """Settings of the health checks."""
-MAYBE_IDLE = ("NVRX_", "TORCHELASTIC_")
-"""How the names of all variables begin that have no effect here."""
+_FILES = "the launcher writes its log to stderr, or to stdout with NVRX_LOG_TO_STDOUT"
+_TELEMETRY = "events are written to events-launcher.jsonl in the run's folder"
+_TIMER = "no timer server is started; sections of RankMonitorClient limit the time of a step"
+IDLE_VARIABLES = {
+    "NVRX_NODE_LOCAL_TMPDIR": _FILES,
+    "NVRX_LOG_MAX_FILE_SIZE_KB": _FILES,
+    "NVRX_LOG_MAX_LOG_FILES": _FILES,
+    "NVRX_TELEMETRY_EXPORTER": _TELEMETRY,
+    "NVRX_TELEMETRY_FILE": _TELEMETRY,
+    "TORCHELASTIC_ENABLE_FILE_TIMER": _TIMER,
+    "TORCHELASTIC_TIMER_FILE": _TIMER,
+    "TORCHELASTIC_HEALTH_CHECK_PORT": (
+        "no health server is started; the launcher's exit reports the end of the job"
+    ),
+}
+"""Variables that have an effect under torchrun or nvidia-resiliency-ext alone, and what replaces
+it. ``docs/environment.md`` describes every variable that is read or known here."""
 
 
 def later(args: Any, config: FaultToleranceConfig) -> list[str]:
@@ -43,7 +59,7 @@ def later(args: Any, config: FaultToleranceConfig) -> list[str]:
 def warnings(args: Any, resolved: Resolved, environ: Mapping[str, str]) -> list[str]:
     """Settings of a user that another setting, or a missing one, leaves without effect."""
     idle, unmeasured = _idle(args, resolved.config), _unmeasured(resolved)
-    return [*idle, *unmeasured, *_variables_without_effect(environ)]
+    return [*idle, *unmeasured, *variables_without_effect(environ)]
 
 
 def notes(args: Any, resolved: Resolved, *, is_alone: bool) -> list[str]:
@@ -66,13 +82,13 @@ def _names(dests: Collection[str], needs: str) -> str:
     return ", ".join(named)
 
 
-def _variables_without_effect(environ: Mapping[str, str]) -> list[str]:
-    """One line for variables that are set in vain; the table is loaded where there may be some."""
-    if not any(name.startswith(MAYBE_IDLE) for name in environ):
-        return []
-    from holdfast.options.environment import without_effect  # noqa: PLC0415 - see above
-
-    return without_effect(environ)
+def variables_without_effect(environ: Mapping[str, str]) -> list[str]:
+    """One sentence for variables that are set in vain; usually none."""
+    idle: dict[str, list[str]] = {}
+    for name, why in IDLE_VARIABLES.items():
+        if environ.get(name, "").strip() not in ("", "0"):
+            idle.setdefault(why, []).append(name)
+    return [f"{', '.join(names)}: without effect here; {why}" for why, names in idle.items()]
 
 
 def _unmeasured(resolved: Resolved) -> list[str]:

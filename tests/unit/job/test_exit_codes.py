@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.base.pure.common_events import Begin, ControlRequested, IterationRead
 from holdfast.job.pure.assign import Policy
-from holdfast.job.pure.exit_codes import IN_SHORT, NO_RESTART, Ending, of_a_host, why_over
+from holdfast.job.pure.exit_codes import IN_SHORT, NO_RESTART, Ending, of_a_host
 from holdfast.job.pure.leader import ReadIteration
 from holdfast.job.pure.member import Member, RanksFailed, StartRanks
 from holdfast.job.pure.membership import (
@@ -63,10 +63,6 @@ def test_the_host_of_a_job_that_failed_does_not_call_it_completed() -> None:
     assert of_a_host(0, 1) == of_a_host(1, 0) == 1
     assert of_a_host(0, NO_RESTART) == NO_RESTART
     assert of_a_host(0, 0) == of_a_host(0, None) == 0
-
-
-def test_a_cycle_that_failed_for_no_special_reason_is_followed_by_another() -> None:
-    assert why_over() is None
 
 
 # ---------------------------------------------------------------- one node and several
@@ -155,18 +151,18 @@ def test_one_node_and_several_end_with_the_same_code(
 ) -> None:
     """Whatever a rank asks for, exits with, and whether restarts are left and of any use."""
     reasons = {
-        "no_use": code == NO_RESTART,
-        "no_progress": idle,
-        "shut_down": SHUTDOWN in asked,
-        "spent": restarts == 0,
+        Ending.NO_USE: code == NO_RESTART,
+        Ending.NO_PROGRESS: idle,
+        Ending.SHUT_DOWN: SHUTDOWN in asked,
+        Ending.FAILED: restarts == 0,
     }
-    over = why_over(**reasons)
-    with_exclusion = why_over(**reasons, excluded=EXCLUDE in asked)
+    over = next((ending for ending, holds in reasons.items() if holds), None)
+    alone = over or (Ending.EXCLUDED if EXCLUDE in asked else None)
     own = end_of(1, asked, code, restarts, idle=idle)
-    assert own == (None if with_exclusion is None else [with_exclusion.code()])
+    assert own == (None if alone is None else [alone.code()])
 
     others = end_of(2, asked, code, restarts, idle=idle)
-    leaves = EXCLUDE in asked and why_over(**{**reasons, "no_progress": False}) is None
+    leaves = EXCLUDE in asked and not any({**reasons, Ending.NO_PROGRESS: False}.values())
     if leaves:  # at once: it does not wait to hear whether the others can go on without it
         job = Ending.NO_NODE_LEFT if over is None else over
         assert others == [job.code(), Ending.EXCLUDED.code()]

@@ -29,8 +29,12 @@ from holdfast.job.pure.member import (
     MemberPhase,
     NodeReported,
     RanksFailed,
+    RanksStopped,
+    RanksStuck,
+    RanksSucceeded,
     StartRanks,
     StopRanks,
+    Unhealthy,
     WaitAsSpare,
 )
 from holdfast.job.pure.membership import (
@@ -56,7 +60,6 @@ from holdfast.job.pure.membership import (
     StopCycle,
     Suspect,
 )
-from holdfast.job.pure.node_reports import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
 from holdfast.job.pure.workload import Workload
 
 DESC = Descriptor("10.0.0.1", "n1", nproc=2, pid=7)

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from holdfast.base.pure.common_events import Begin, Note, SignalArrived, TimePassed
 from holdfast.inplace.pure.job_calls import CallBegan, CallEnded
-from holdfast.job.pure.member import How, LeaveJob, RanksFailed, StartRanks, StopRanks
+from holdfast.job.pure.member import (
+    How,
+    LeaveJob,
+    RanksFailed,
+    RanksStopped,
+    RanksStuck,
+    RanksSucceeded,
+    StartRanks,
+    StopRanks,
+    Unhealthy,
+)
 from holdfast.job.pure.membership import CyclePlace, JobOutcome, LeaveWhy, Round
-from holdfast.job.pure.node_reports import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
 from holdfast.node.pure.node import (
     UNKILLABLE_AFTER_S,
     CheckHost,

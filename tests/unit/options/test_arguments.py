@@ -114,7 +114,7 @@ def test_an_option_can_come_from_the_environment(option):
     }.get(option.dest, "1")
     result = parse("x.py", {name: text})
 
-    expected = True if option.kind is None else option.read(text)
+    expected = True if option.kind is None else option.read(name, text)
     assert getattr(result, option.dest) == expected
     assert result.origins[option.dest] == f"environment, {name}"
 
@@ -703,7 +703,7 @@ def test_a_program_that_extends_the_parser_has_both_kinds_of_help(capsys):
 
 def test_help_gives_unit_default_and_reason():
     """On the option itself."""
-    text = " ".join(make_parser({}, lambda *_: None).format_help().split())
+    text = " ".join(make_parser({}).format_help().split())
 
     assert (
         "--ft-rank-heartbeat-timeout SECONDS Longest healthy time between two heartbeats of a "

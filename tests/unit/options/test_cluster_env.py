@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
-from holdfast.options.cluster_env import (
-    Cluster,
-    hosts,
-    nodes_by_default,
-    read_cluster,
-    why_not_alone,
-)
+from holdfast.options.cluster_env import Cluster, hosts, nodes_by_default, read_cluster
 
 JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "4", "SLURM_JOB_NODELIST": "gpu[01-04]"}
 STEP = {
@@ -149,7 +143,6 @@ def test_without_a_scheduler_a_job_has_one_node() -> None:
     """As under torchrun, and nothing is wrong with that."""
     assert read_cluster({"PATH": "/bin"}) is None
     assert nodes_by_default(None) == 1
-    assert why_not_alone(None, 1, explicit=False) is None
 
 
 def test_the_scheduler_says_how_many_nodes_a_job_has() -> None:
@@ -188,32 +181,10 @@ def test_a_launcher_per_gpu_is_refused(nodes: str) -> None:
         nodes_by_default(read_cluster(eight))
 
 
-@pytest.mark.parametrize(
-    ("max_nodes", "explicit", "nodes", "refused"),
-    [
-        (1, False, 4, True),
-        (1, True, 4, False),
-        (4, False, 4, False),
-        (1, False, 1, False),
-        (1, False, None, False),
-    ],
-)
-def test_a_job_of_one_is_refused_only_where_the_scheduler_says_more(
-    max_nodes: int, explicit: bool, nodes: int | None, refused: bool
-) -> None:
-    """Whoever asks for one node gets it."""
-    text = why_not_alone(Cluster("Slurm", nodes=nodes), max_nodes, explicit=explicit)
-
-    assert (text is not None) == refused
-
-
-def test_on_kubernetes_the_refusal_speaks_of_no_srun() -> None:
-    """The remedy is in the manifest."""
-    text = why_not_alone(Cluster("Kubernetes", nodes=4), 1, explicit=False)
-
-    assert text is not None
-    assert "on its own node alone; give --nnodes 4. If one node" in text
-    assert "srun" not in text
+@pytest.mark.parametrize("nodes", [1, None])
+def test_a_job_of_one_is_refused_only_where_the_scheduler_says_more(nodes: int | None) -> None:
+    """In a batch script."""
+    assert nodes_by_default(Cluster("Slurm", nodes=nodes, on_every_node=False)) == 1
 
 
 # ------------------------------------------------------------------ Kubernetes

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.options.arguments import parse_args
-from holdfast.options.environment import VARIABLES, without_effect
 from holdfast.options.options import BY_NAME, FORMER, OPTIONS
 from holdfast.options.plan import LaunchPlan, make_plan
-from holdfast.options.without_effect import MAYBE_IDLE
+from holdfast.options.without_effect import IDLE_VARIABLES, variables_without_effect
+from tests.tables import rows_of
 
 ROOT = Path(__file__).parents[3]
 SPECIFIED = """
@@ -36,6 +36,13 @@ local-ranks-filter node-rank master-addr master-port local-addr logs-specs term-
 workers-stop-timeout
 """
 """Specification 5.1; 5.2 is in test_arguments.py."""
+DESCRIBED = {
+    name.strip(" `"): effect.strip()
+    for _, name, _, effect, _ in (
+        row.split("|", 4) for row in rows_of("environment.md", "| variable | read by | effect |")
+    )
+}
+"""Every variable that is read or known, and its effect, as docs/environment.md says."""
 _NAME = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 _OURS = re.compile(r"(NVRX|FT|TORCH|TORCHELASTIC|SLURMD?|CROSS|HOLDFAST|CUDA|GRPC|JOB|OMP|PYTHON)_")
 
@@ -43,7 +50,7 @@ _OURS = re.compile(r"(NVRX|FT|TORCH|TORCHELASTIC|SLURMD?|CROSS|HOLDFAST|CUDA|GRP
 @pytest.mark.parametrize("name", SPECIFIED.split())
 def test_every_variable_of_the_specification_is_described(name: str) -> None:
     """With its effect, or with what is there instead of it."""
-    assert VARIABLES[name].effect
+    assert DESCRIBED[name]
 
 
 @pytest.mark.parametrize("name", TORCHS.split())
@@ -53,7 +60,7 @@ def test_every_option_of_torchrun_in_the_specification_is_known(name: str) -> No
 
 
 def test_no_module_reads_a_variable_that_is_not_described() -> None:
-    """A new variable gets a line in the table, and so in the documentation."""
+    """A new variable gets a line in the documentation."""
     read = set()
     sources = [*(ROOT / "src/holdfast").rglob("*.py"), *(ROOT / "compat/src").rglob("*.py")]
     for path in sources:
@@ -68,7 +75,7 @@ def test_no_module_reads_a_variable_that_is_not_described() -> None:
             ):
                 read |= _environment_name(node)
     assert len(read) > 50
-    assert read <= set(VARIABLES)
+    assert read <= set(DESCRIBED)
 
 
 def _environment_name(node: ast.Subscript | ast.Call) -> set[str]:
@@ -89,20 +96,30 @@ def test_only_options_that_do_something_or_say_why_not_are_known() -> None:
     assert all(option.help for option in OPTIONS)
 
 
-@pytest.mark.parametrize("name", [n for n, variable in VARIABLES.items() if variable.is_idle])
+def test_the_variables_without_effect_are_those_of_the_documentation() -> None:
+    """With the same reasons."""
+    mark = "**no effect**: "
+    described = {
+        name: effect.removeprefix(mark)
+        for name, effect in DESCRIBED.items()
+        if effect.startswith(mark)
+    }
+    assert described == IDLE_VARIABLES
+
+
+@pytest.mark.parametrize("name", IDLE_VARIABLES)
 def test_a_variable_without_effect_is_warned_of_by_name(name: str) -> None:
     """Once, with what is there instead; and not where it is switched off."""
-    assert name.startswith(MAYBE_IDLE)  # else the plan does not look
-    [line] = without_effect({name: "/tmp/x"})
-    assert line == f"{name}: without effect here; {VARIABLES[name].effect}"
-    assert without_effect({name: "0"}) == without_effect({name: ""}) == []
+    [line] = variables_without_effect({name: "/tmp/x"})
+    assert line == f"{name}: without effect here; {IDLE_VARIABLES[name]}"
+    assert variables_without_effect({name: "0"}) == variables_without_effect({name: ""}) == []
     assert line in plan("x.py", {name: "/tmp/x"}).warnings
 
 
 def test_variables_for_one_purpose_are_one_line() -> None:
     """Files of the log, for example."""
     set_ = dict.fromkeys(["NVRX_LOG_MAX_LOG_FILES", "NVRX_NODE_LOCAL_TMPDIR"], "9")
-    [line] = without_effect({**set_, "NVRX_LOG_TO_STDOUT": "1"})
+    [line] = variables_without_effect({**set_, "NVRX_LOG_TO_STDOUT": "1"})
     assert line.startswith("NVRX_NODE_LOCAL_TMPDIR, NVRX_LOG_MAX_LOG_FILES: without effect here; ")
 
 

@@ -234,6 +234,15 @@ def test_the_backends_that_are_ours_are_one(backend):
     assert plan(f"--rdzv-backend {backend} --nnodes 2 train.py").meeting.store.other is None
 
 
+@pytest.mark.parametrize("option", ["--nnodes 1", "--nnodes 1:1", "--standalone"])
+def test_who_asks_for_one_node_of_an_allocation_gets_it(option: str) -> None:
+    """In a batch script of four nodes; whoever says nothing is asked."""
+    batch = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "4"}
+
+    assert plan(f"{option} train.py", batch).max_nodes == 1
+    assert "give --nnodes 1 or --standalone" in refused("train.py", batch)
+
+
 @pytest.mark.parametrize("nnodes", ["1", "2"])
 def test_a_backend_that_nobody_registered_is_refused(nnodes):
     """With those that there are."""
@@ -462,12 +471,9 @@ def test_options_whose_work_comes_later_are_named_in_one_line(tmp_path):
         "--ft-rdzv-impl barrier --ft-enable-log-server true train.py",
     )
 
-    assert sorted(result.later) == [
-        "--ft-attrsvc-host",
-        "--ft-enable-log-server",
-    ]
-    [warning] = result.warnings
-    assert warning == f"accepted, but without effect so far: {', '.join(result.later)}"
+    assert result.warnings == (
+        "accepted, but without effect so far: --ft-enable-log-server, --ft-attrsvc-host",
+    )
 
 
 def test_the_number_of_threads_is_said_where_it_is_chosen_for_the_user():

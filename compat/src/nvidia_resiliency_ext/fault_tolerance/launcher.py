@@ -100,7 +100,7 @@ def config_from_args(args: Any) -> tuple[LaunchConfig, Callable[..., Any] | str,
     launch_config = LaunchConfig(
         min_nodes=min_nodes,
         max_nodes=max_nodes,
-        nproc_per_node=_nproc(args.nproc_per_node, os.environ, facts),
+        nproc_per_node=_nproc(args, os.environ, facts),
         logs_specs=DefaultLogsSpecs(
             log_dir=args.log_dir,
             redirects=Std.from_str(args.redirects),

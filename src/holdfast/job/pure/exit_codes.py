@@ -163,30 +163,6 @@ IN_SHORT = {
 """For ``--help``."""
 
 
-def why_over(
-    *,
-    no_use: bool = False,
-    no_progress: bool = False,
-    same_failure: bool = False,
-    shut_down: bool = False,
-    spent: bool = False,
-    excluded: bool = False,
-) -> Ending | None:
-    """The end of a job, or of a node alone, after a cycle that failed; None: it starts again.
-
-    The reason that says most about another attempt comes first: after 93 a scheduler tries none.
-    """
-    reasons = {
-        Ending.NO_USE: no_use,
-        Ending.NO_PROGRESS: no_progress,
-        Ending.SAME_FAILURE: same_failure,
-        Ending.SHUT_DOWN: shut_down,
-        Ending.FAILED: spent,
-        Ending.EXCLUDED: excluded,
-    }
-    return next((ending for ending, holds in reasons.items() if holds), None)
-
-
 def of_a_host(own: int, job: int | None) -> int:
     """Code of a launcher that had left its job and stayed to host the store for the others.
 

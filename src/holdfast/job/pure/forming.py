@@ -118,22 +118,21 @@ class News:
     text: str = ""
     number: int = 0
     due_at: float | None = None
-    _published: tuple[object, ...] | None = None
     _last: tuple[object, ...] = ()
+    """Cycle and facts of the last one, also where it does not hold any more."""
 
     def forget(self) -> None:
         """No launcher waits for that any more."""
-        self.text = ""
-        self.due_at = self._published = None
+        self.text, self.due_at = "", None
 
     def are_due(self, news: tuple[object, ...] | None, cycle: int, now: float) -> bool:
         """Whether to publish this now, in a new ``text``. ``cycle``: the last that was formed."""
-        if news is None or news == self._published:
+        if news is None or (self.text and (cycle, *news) == self._last):
             self.due_at = None
         elif self.due_at is None:
             self.due_at = now + NEWS_S
         elif now >= self.due_at:
-            self._published, self.due_at = news, None
+            self.due_at = None
             self.number += (cycle, *news) != self._last
             self._last = cycle, *news
             return True

@@ -17,12 +17,11 @@ Pure: reads no clock, touches no store. Times are seconds on the caller's monoto
 
 After a failure comes a Stop, always, and one decision when all survivors are back.
 
-Silence. A node that sends nothing for ``silence_s`` is given up: the cycle is stopped, its place is
-another's. A leader that slept gives its sleep to the others (``base/pure/excuse.py``). In the last
-cycle that the budget allows (``Round.is_last``) no place can be another's: a silent node is awaited
-while ranks of others run, as each job would without a launcher that restarts, and no node ends its
-ranks for silence. So no cycle may follow that one before each of its nodes has reported that its
-ranks are gone. A node that was given up and was only silent may come back, as another.
+Silence (decision 42). A node that sends nothing for ``silence_s`` is given up: the cycle is
+stopped, its place is another's; if it was only silent, it may come back, as another. In a last
+cycle (``Round.is_last``) a silent node is awaited while ranks of others run, and no cycle follows
+that one before each of its nodes has reported that its ranks are gone. A leader that slept gives
+its sleep to the others.
 
 Duties of the caller:
 
@@ -115,7 +114,6 @@ class Leader:
     phase: LeaderPhase = field(default=LeaderPhase.NEW, init=False)
     cycle: int = field(default=-1, init=False)
     end: msg.End | None = field(default=None, init=False)
-    term: int = field(default=0, init=False)
 
     nodes: Nodes = field(default_factory=Nodes, init=False)
     _news: News = field(default_factory=News, init=False)
@@ -124,10 +122,9 @@ class Leader:
     # the cycle that runs
     _states: dict[str, NodeState | None] = field(default_factory=dict, init=False)
     _tally: Counter[NodeState | None] = field(default_factory=Counter, init=False)
-    _started_at: float = field(default=0.0, init=False)
     _grow_at: float | None = field(default=None, init=False)
     _newcomer: str = field(default="", init=False)
-    _newcomers: int = field(default=0, init=False)
+    """The last node that joined since it began; empty: none did."""
     _is_last: bool = field(default=False, init=False)
     """See :attr:`.Round.is_last`."""
     _held: tuple[str, str, StopWhy] | None = field(default=None, init=False)
@@ -182,25 +179,14 @@ class Leader:
         match event:
             case Begin():
                 self._begin(now)
-            case (
-                msg.Join()
-                | msg.StateChanged()
-                | msg.Leave()
-                | msg.ControlAsked()
-                | msg.Beat()
-                | msg.Suspect()
-                | msg.Digests()
-            ):
-                self._on_message(event, now)
             case IterationRead(iteration):
                 self._restarts.iteration_read(iteration, self.cycle)
             case Abdicate(why):
-                cause = f"the launcher that led the job left: {why}"
-                self._end(JobOutcome.FAILED, Ending.LEADER_LOST.code(), cause, now)
+                self._end(Ending.LEADER_LOST, f"the launcher that led the job left: {why}", now)
             case TimePassed():
                 pass
             case _:
-                assert_never(event)
+                self._on_message(event, now)
         self._on_time(now)
         self._due_at, self._handled_at = self.next_deadline(), now
         return self._effects
@@ -224,7 +210,7 @@ class Leader:
             # It lives after all, but its place may be another's by now: it is refused, once.
             if (refusal := self.nodes.refusal(message)) is not None:
                 may_return = node in self.nodes.silent and self.phase is not LeaderPhase.ENDING
-                self._publish(msg.NodeRefused(node, refusal, self.term, may_return))
+                self._publish(msg.NodeRefused(node, refusal, may_return=may_return))
             return
         if node in self.nodes.alive:
             if node in self.nodes.awaited:
@@ -233,8 +219,7 @@ class Leader:
             self.nodes.has_sent(node, now)
         elif isinstance(message, msg.Leave):
             self.nodes.never_joins(message)
-            if self.rules.is_of_one:
-                self._end_without_its_node(message, now)
+            self._end_if_alone(message, now)
             return
         elif not isinstance(message, msg.Join):
             return  # overtook its sender's join, or its sender is no launcher of the job
@@ -245,8 +230,7 @@ class Leader:
                 self._on_state(message, now)
             case msg.Leave(why=why, text=text):
                 self.nodes.note_unfit(message)
-                if self.rules.is_of_one:
-                    self._end_without_its_node(message, now)
+                self._end_if_alone(message, now)
                 is_over = why is LeaveWhy.FINISHED and not text
                 self._lose(
                     node, f"{why.value}: {text}" if text else why.value, now, is_over=is_over
@@ -271,15 +255,14 @@ class Leader:
         asked_by = f"rank {rank} on {name}" if rank >= 0 else name
         self._restarts.shut_down = f"{asked_by} asked to shut the workload down: {control.text}"
 
-    def _end_without_its_node(self, leave: msg.Leave, now: float) -> None:
+    def _end_if_alone(self, leave: msg.Leave, now: float) -> None:
         """A job that can have no other node is over when its node leaves."""
-        ending = _ENDS_WITH[leave.why]
-        if ending is None:
+        ending = _ENDS_WITH.get(leave.why)
+        if ending is None or not self.rules.is_of_one:
             return
         if self._restarts.cause is not None and leave.why is LeaveWhy.EXCLUDED:
-            ending = self._restarts.why_over(excluded=True) or ending
-        code = ending.code(self.rules.no_restart_exit_code)
-        self._end(JobOutcome.FAILED, code, leave.text or leave.why.value, now)
+            ending = self._restarts.why_over() or ending
+        self._end(ending, leave.text or leave.why.value, now)
 
     def _on_join(self, join: msg.Join, now: float) -> None:
         node = join.node
@@ -300,8 +283,11 @@ class Leader:
         self.nodes.ready[node] = None
         self._forming.is_hopeless = False
         if self.phase is LeaderPhase.RUNNING and is_new:
-            self._newcomers += 1
-            self._consider_growing(node)
+            self._newcomer = node
+            rules = self.rules
+            may_grow = rules.grow and rules.restart is RestartPolicy.ANY_FAILED
+            if may_grow and len(self._states) < rules.nodes.wanted:
+                self._grow_at = self._restarts.started_at + rules.grow_cooldown_s
 
     def _refuses_workload(self, join: msg.Join) -> bool:
         """Refuse a launcher of another job, before it has a place; report any other difference."""
@@ -315,7 +301,7 @@ class Leader:
             return False
         why = f"{launcher} belongs to another job: {found.text}. {_KEEP_JOBS_APART}"
         self.nodes.refuse(join.node)
-        self._publish(msg.NodeRefused(join.node, why, self.term))
+        self._publish(msg.NodeRefused(join.node, why))
         self._note("warning", f"a launcher was refused: {why}")
         return True
 
@@ -334,10 +320,7 @@ class Leader:
         silent_s: float | None = None,
         is_over: bool = False,
     ) -> None:
-        """``node`` is out of the job, by its own message (None) or by its silence.
-
-        ``is_over``: the job is, for the node.
-        """
+        """Out of the job, by its message (None) or its silence; ``is_over``: so is the job."""
         lost = words.lost(self.nodes.shown(node), why, silent_s)
         self.nodes.lose(node, why, silent_s)
         self.incidents.lost(node, lost)
@@ -377,7 +360,8 @@ class Leader:
         if late and self._is_last and self._restarts.cause is None and forming.awaited:
             cause = f"not all nodes have said that their ranks of cycle {self.cycle} are gone"
             late_ones = name_some([self.nodes.alive[node] for node in sorted(forming.awaited)])
-            self._end(JobOutcome.FAILED, Ending.TOO_FEW.code(), f"{cause}: {late_ones}", now)
+            # Enough may be there; but the others' ranks may live, and no restart is left.
+            self._end(Ending.FAILED, f"{cause}: {late_ones}", now)
             return
         if late:
             for node in sorted(forming.awaited):
@@ -394,8 +378,7 @@ class Leader:
         if forming.is_too_small_for_good() and not late:
             forming.form_at = forming.complete_at
             if now >= forming.form_at:
-                over = Ending.NO_NODE_LEFT
-                self._end(JobOutcome.FAILED, over.code(), words.too_small(forming), now, over=over)
+                self._end(Ending.NO_NODE_LEFT, words.too_small(forming), now)
             return
         at = forming.can_form_at(now)
         if at is not None:
@@ -404,8 +387,7 @@ class Leader:
                 return
             self._form(now)
         if late and self.phase is LeaderPhase.FORMING:
-            over = Ending.TOO_FEW
-            self._end(JobOutcome.FAILED, over.code(), words.too_few(forming), now, over=over)
+            self._end(Ending.TOO_FEW, words.too_few(forming), now)
 
     def _decide(self, now: float) -> None:
         """All survivors are back: is there another cycle?"""
@@ -419,15 +401,12 @@ class Leader:
             self._end_shut_down(now)
         elif over is not None:
             cause = restarts.ended_by.cause if restarts.ended_by is not None else ""
-            self._end_failed(over, cause, now, stopped=self.cycle if restarts.was_said else -1)
-
-    def _end_failed(self, over: Ending, cause: str, now: float, stopped: int = -1) -> None:
-        code, why = self._restarts.exit_code(over), self._restarts.why_no_restart(over)
-        self._end(JobOutcome.FAILED, code, cause, now, why, over=over, stopped=stopped)
+            stopped = self.cycle if restarts.was_said else -1
+            self._end(over, cause, now, restarts.why_no_restart(over), stopped)
 
     def _end_shut_down(self, now: float) -> None:
         assert self._restarts.shut_down is not None
-        self._end(JobOutcome.SHUT_DOWN, Ending.SHUT_DOWN.code(), self._restarts.shut_down, now)
+        self._end(Ending.SHUT_DOWN, self._restarts.shut_down, now)
 
     def _form(self, now: float) -> None:
         assignment = self._assign(now)
@@ -441,9 +420,8 @@ class Leader:
         self._ranks = assignment.group_ranks
         self._states = dict.fromkeys(self._ranks, NodeState.HEALTHY)
         self._tally = Counter({NodeState.HEALTHY: len(places)})
-        self._started_at = now
         self._grow_at = None
-        self._newcomers = 0
+        self._newcomer = ""
         self._held = None
         self._news.forget()
         ended_by = self._restarts.ended_by
@@ -456,7 +434,6 @@ class Leader:
             master_addr=places[0].addr,
             master_port=self.nodes.alive[places[0].node].port,
             restarts_used=self.restarts_used,
-            term=self.term,
             ended_by=ended_by,
             workload=self.rules.workload,
             is_last=self._restarts.is_none_left,
@@ -488,7 +465,7 @@ class Leader:
 
     def _refuse(self, node: str, why: str, now: float) -> None:
         """The node stays out of the job."""
-        self._publish(msg.NodeRefused(node, why, self.term))
+        self._publish(msg.NodeRefused(node, why))
         self._lose(node, why, now)
 
     # ------------------------------------------------------------ news for launchers that wait
@@ -497,7 +474,7 @@ class Leader:
         is_decided = self._restarts.cause is None
         if self.phase is LeaderPhase.FORMING:
             news = self._forming.news(is_decided=is_decided)
-        elif self.phase is LeaderPhase.RUNNING and self._newcomers:
+        elif self.phase is LeaderPhase.RUNNING and self._newcomer:
             news = (len(self.nodes.ready),)
         if not self._news.are_due(news, self.cycle, now):
             return
@@ -521,7 +498,8 @@ class Leader:
             self._note_shut_down(message.asks)
         if self.phase is LeaderPhase.FORMING and restarts.cause is None and not message.may_restart:
             # The report of the first failure may arrive last.
-            self._end_failed(Ending.NO_USE, message.failure.cause, now)
+            why_no_restart = restarts.why_no_restart(Ending.NO_USE)
+            self._end(Ending.NO_USE, message.failure.cause, now, why_no_restart)
         failure, why = message.failure, StopWhy.FAILURE
         if message.unheard_s:
             failure, why = self._why_unheard(message, now)
@@ -567,12 +545,11 @@ class Leader:
             running += self._tally[NodeState.UNHEALTHY]  # which is: ranks failed, and others run
         if self.rules.restart is RestartPolicy.ANY_FAILED or self.rules.is_of_one:
             if succeeded == len(self._states):
-                self._end(JobOutcome.SUCCEEDED, Ending.SUCCEEDED.code(), "all ranks succeeded", now)
+                self._end(Ending.SUCCEEDED, "all ranks succeeded", now)
             elif succeeded + running < len(self._states):
                 self._fail(cause, node, why, now)
         elif running == 0 and succeeded >= self.rules.nodes.min_nodes:
-            cause = f"{count(succeeded, 'node')} succeeded"
-            self._end(JobOutcome.SUCCEEDED, Ending.SUCCEEDED.code(), cause, now)
+            self._end(Ending.SUCCEEDED, f"{count(succeeded, 'node')} succeeded", now)
         elif running + succeeded < self.rules.nodes.min_nodes:
             cause = (
                 f"{count(running + succeeded, 'node')} healthy or succeeded, at least "
@@ -611,8 +588,7 @@ class Leader:
         self, cause: str, node: str, earliest_at: float, why: StopWhy, over: Ending | None = None
     ) -> None:
         self.phase = LeaderPhase.FORMING
-        restarts, silent_s = self._restarts, self.nodes.silent.get(node, 0.0)
-        no_restart = "" if over is None else restarts.why_no_restart(over)
+        restarts = self._restarts
         self.nodes.awaited.clear()
         self._publish(
             msg.StopCycle(
@@ -620,23 +596,15 @@ class Leader:
                 cause,
                 node,
                 restarts.left,
-                no_restart,
-                self.term,
-                silent_s,
-                "" if over is None else over.name,
-                why,
-                msg.FailureReport() if why is StopWhy.GROWTH else restarts.of_node(node),
+                no_restart="" if over is None else restarts.why_no_restart(over),
+                silent_s=self.nodes.silent.get(node, 0.0),
+                over="" if over is None else over.name,
+                why=why,
+                failure=msg.FailureReport() if why is StopWhy.GROWTH else restarts.of_node(node),
             )
         )
         self._forming.awaited = {node for node in self._states if node in self.nodes.alive}
         self._open(earliest_at)
-
-    def _consider_growing(self, newcomer: str) -> None:
-        if not self.rules.grow or self.rules.restart is not RestartPolicy.ANY_FAILED:
-            return
-        if len(self._states) < self.rules.nodes.wanted:
-            self._newcomer = newcomer
-            self._grow_at = self._started_at + self.rules.grow_cooldown_s
 
     def _grow(self, now: float) -> None:
         """Stop for the newcomers if there will be more ranks with them, and all is well."""
@@ -659,22 +627,22 @@ class Leader:
 
     # ------------------------------------------------------------ the end, and time
     def _end(
-        self,
-        outcome: JobOutcome,
-        exit_code: int | None,
-        cause: str,
-        now: float,
-        why: str = "",
-        *,
-        over: Ending | None = None,
-        stopped: int = -1,
+        self, ending: Ending, cause: str, now: float, why: str = "", stopped: int = -1
     ) -> None:
+        """For ``why`` and ``stopped`` see :class:`.End`."""
         if self.phase is LeaderPhase.ENDING:
             return
         self.phase = LeaderPhase.ENDING
         self._close_by = now + self.rules.linger_s
-        ending, workload = "" if over is None else over.name, self.rules.workload
-        self.end = msg.End(outcome, exit_code, cause, why, self.term, workload, ending, stopped)
+        self.end = msg.End(
+            _OUTCOMES.get(ending, JobOutcome.FAILED),
+            self._restarts.exit_code(ending),
+            cause,
+            why,
+            workload=self.rules.workload,
+            over=ending.name,
+            stopped=stopped,
+        )
         self._publish(self.end)
         self.nodes.awaited.clear()
         self._on_silence(now)
@@ -739,7 +707,8 @@ class Leader:
         return math.inf if longest is None else longest[1]
 
     def _publish_beat(self) -> None:
-        self._publish(msg.LeaderBeat(self._news.text, self.term, self._reported, self._news.number))
+        news = self._news
+        self._publish(msg.LeaderBeat(news.text, reported=self._reported, news=news.number))
 
     def _publish(self, decision: msg.Decision) -> None:
         self._effects.append(decision)
@@ -767,9 +736,12 @@ _ENDS_WITH = {
     LeaveWhy.SIGNALLED: Ending.SIGNALLED,
     LeaveWhy.STUCK: Ending.STUCK,
     LeaveWhy.FENCED: Ending.LEADER_LOST,
-    LeaveWhy.FINISHED: None,
 }
-"""How a job of one node ends when that leaves; None: it is over already."""
+"""How a job of one node ends when that leaves; after FINISHED it is over already."""
+_OUTCOMES = {
+    Ending.SUCCEEDED: JobOutcome.SUCCEEDED,
+    Ending.SHUT_DOWN: JobOutcome.SHUT_DOWN,
+}
 _SEVERITY = {
     NodeState.HEALTHY: 0,
     NodeState.LEAVING: 1,

@@ -67,7 +67,6 @@ from holdfast.job.pure.membership import (
     LeaveWhy,
     NodeState,
 )
-from holdfast.job.pure.node_reports import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
 from holdfast.job.pure.timing import Pace
 from holdfast.job.pure.workload import difference
 
@@ -76,6 +75,34 @@ MAX_CAUSE = 2000
 
 
 # ---------------------------------------------------------------- events
+class Unhealthy(Value):
+    """A health check failed: this node must not have ranks again.
+
+    After a cycle it is reported before :class:`RanksStopped`.
+    """
+
+    text: str
+
+
+class RanksSucceeded(Value):
+    """All ranks of this cycle exited with 0, and nothing they started is alive."""
+
+    cycle: int
+
+
+class RanksStopped(Value):
+    """No rank of this cycle is alive, nor anything they started; not all of them exited with 0."""
+
+    cycle: int
+
+
+class RanksStuck(Value):
+    """A rank of this cycle cannot be killed; this node must never have ranks again."""
+
+    cycle: int
+    text: str
+
+
 class RanksFailed(Value):
     """A rank of this cycle failed: the first, or the first that asks for no restart.
 
@@ -255,7 +282,7 @@ class Member:
     _may_restart: bool = field(default=True, init=False)
     _own_state: NodeState = field(default=NodeState.HEALTHY, init=False)
     _all_ended_well: bool = field(default=False, init=False)
-    _cause: CauseFound | None = field(default=None, init=False)
+    _cause: msg.FailureReport | None = field(default=None, init=False)
     """Of the last cycle of this node, if it failed here."""
     _requests: list[ControlRequested] = field(default_factory=list, init=False)
     _stop: msg.StopCycle | None = field(default=None, init=False)
@@ -346,23 +373,11 @@ class Member:
             case Begin():
                 self._leader_at, self._fence_at = now, now + self.pace.fence_s
                 self._join()
-            case (
-                msg.Round()
-                | msg.StopCycle()
-                | msg.End()
-                | msg.NodeRefused()
-                | msg.LeaderBeat()
-                | msg.OpenIncident()
-                | msg.Judged()
-            ):
-                self._has_met_leader = True
-                self._note_sign(now)
-                self._follow(event, now)
             case RanksFailed(cycle, every=every, may_restart=may_restart, failure=failure):
                 if cycle == self.cycle:
                     self._on_failure(failure, every=every, may_restart=may_restart)
-            case CauseFound(cycle):
-                self._cause = event if cycle == self.cycle else None
+            case CauseFound(cycle, failure):
+                self._cause = failure if cycle == self.cycle else None
             case RanksSucceeded(cycle):
                 self._on_success(cycle)
             case RanksStopped(cycle):
@@ -394,7 +409,9 @@ class Member:
             case TimePassed():
                 pass
             case _:
-                assert_never(event)
+                self._has_met_leader = True
+                self._note_sign(now)
+                self._follow(event, now)
         self._on_time(now)
         self._due_at, self._handled_at = self.next_deadline(), now
         return self._effects
@@ -568,19 +585,17 @@ class Member:
             self._leave(self._last_words)
         elif self.phase is MemberPhase.ACTIVE:
             # No Stop came before: the leader decides.
-            gone = msg.FailureReport("the ranks are gone")
-            found = self._cause.failure if self._cause is not None else gone
+            found = self._cause or msg.FailureReport("the ranks are gone")
             self._on_failure(found, every=True)
 
     def _report_fenced(self, silent_s: float) -> None:
         """This node has no ranks in this cycle: the leader decides, if it has not done so."""
         self._fenced_s, self._own_state = silent_s, NodeState.FAILED
-        report = msg.FailureReport(self._no_message(silent_s))
         state = msg.StateChanged(
             self.node,
             self.cycle,
             NodeState.FAILED,
-            report,
+            msg.FailureReport(self._no_message(silent_s)),
             self._may_restart,
             self._request(),
             unheard_s=silent_s,
@@ -645,7 +660,7 @@ class Member:
 
     def _join(self) -> None:
         self.phase, self._has_joined_since = MemberPhase.WAITING, True
-        report = _cut(self._cause.failure) if self._cause is not None else None
+        report = None if self._cause is None else _cut(self._cause)
         self._send(msg.Join(self.node, self.desc, self.cycle, report))
 
     @property
@@ -661,10 +676,8 @@ class Member:
         if not self.ranks_alive:
             self._cycle_over()
             return
-        if self.phase is not MemberPhase.STOPPING:
-            self.phase = MemberPhase.STOPPING
-            self._effects.append(CycleStopping(self.cycle, why, how=How.AT_ONCE))
-        self._effects.append(StopRanks(self.cycle, How.AT_ONCE))
+        self._end_ranks(why, How.AT_ONCE)
+        self.phase = MemberPhase.STOPPING
 
     # ------------------------------------------------------------ the way out
     def _on_signal(self, how: str) -> None:
@@ -701,24 +714,25 @@ class Member:
             f"{why}: this node ends its ranks, and waits up to {self.pace.return_s:g} s for it",
         )
         self._are_ended = True
+        self._end_ranks(why, How.AT_ONCE, silent_s)
         if self.phase is MemberPhase.ACTIVE:
             self.phase, self._fenced_s = MemberPhase.STOPPING, silent_s
-            stopping = CycleStopping(self.cycle, why, how=How.AT_ONCE, silent_s=silent_s)
+
+    def _end_ranks(
+        self, why: str, how: How, silent_s: float = 0.0, *, for_good: bool = False
+    ) -> None:
+        """End the ranks for another cause than a Stop; the cycle may be over by a Stop already."""
+        if self.phase is not MemberPhase.STOPPING:
+            stopping = CycleStopping(self.cycle, why, how=how, silent_s=silent_s, for_good=for_good)
             self._effects.append(stopping)
-        self._effects.append(StopRanks(self.cycle, How.AT_ONCE))
+        self._effects.append(StopRanks(self.cycle, how, for_good))
 
     def _leave(self, last_words: LeaveJob, how: How = How.POLITE, silent_s: float = 0.0) -> None:
         """Leave when the ranks are gone; the first reason to leave is kept."""
         if self._last_words is None:
             self._last_words = last_words
             if self.ranks_alive:
-                if self.phase is not MemberPhase.STOPPING:
-                    self._effects.append(
-                        CycleStopping(
-                            self.cycle, last_words.text, how=how, silent_s=silent_s, for_good=True
-                        )
-                    )
-                self._effects.append(StopRanks(self.cycle, how, for_good=True))
+                self._end_ranks(last_words.text, how, silent_s, for_good=True)
         last_words = self._last_words
         if self.ranks_alive:
             self.phase = MemberPhase.LEAVING

@@ -307,8 +307,8 @@ class End(Value):
 
     ``exit_code`` None: that of a launcher is 1 if its own ranks failed, else 0. ``why``: there is
     no other cycle after one that failed of ``cause``; empty where the cause says it all.
-    ``workload``: of the job, for a launcher that the leader has not compared. ``over``: as of
-    :class:`StopCycle`. ``stopped``: the cycle that was stopped for the same cause; -1: none.
+    ``workload``: of the job, for a launcher that the leader has not compared. ``over``: the
+    :class:`.Ending`. ``stopped``: the cycle that was stopped for the same cause; -1: none.
     """
 
     outcome: JobOutcome

@@ -39,10 +39,8 @@ class Nodes:
     _joined_at: dict[str, float] = field(default_factory=dict)
     _last_at: OrderedDict[str, float] = field(default_factory=OrderedDict)
     """When each has sent its last message; the longest silent first."""
-    _gone: dict[str, str] = field(default_factory=dict)
-    """And why."""
-    _notified: set[str] = field(default_factory=set)
-    """Those of them that know it."""
+    _gone: dict[str, str | None] = field(default_factory=dict)
+    """And why, until they know it."""
     _open_claims: dict[str, float] = field(default_factory=dict)
     """Their claims to an infra rank stand only if they send a message after that time."""
 
@@ -69,22 +67,18 @@ class Nodes:
         del self.alive[node], self._last_at[node], self._joined_at[node]
         self.ready.pop(node, None)
         self.awaited.discard(node)
-        self._gone[node] = why
-        if silent_s is None:
-            self._notified.add(node)
-        else:
+        self._gone[node] = None if silent_s is None else why
+        if silent_s is not None:
             self.silent[node] = silent_s
 
     def never_joins(self, leave: Leave) -> None:
         """It was never fit to join, or its leave overtook its join, which must not count then."""
-        self._gone[leave.node] = leave.why.value
-        self._notified.add(leave.node)
+        self._gone[leave.node] = None
         self.note_unfit(leave)
 
     def refuse(self, node: str) -> None:
         """A node must not join, and the leader has sent it so."""
-        self._gone[node] = "refused"
-        self._notified.add(node)
+        self._gone[node] = None
 
     def is_gone(self, node: str) -> bool:
         """Whether its place may be another's by now."""
@@ -92,10 +86,10 @@ class Nodes:
 
     def refusal(self, message: Message) -> str | None:
         """Why a node that is gone, and lives after all, is refused; None: it knows, or leaves."""
-        if message.node in self._notified or isinstance(message, Leave):
+        if isinstance(message, Leave):
             return None
-        self._notified.add(message.node)
-        return self._gone[message.node]
+        why, self._gone[message.node] = self._gone[message.node], None
+        return why
 
     # ------------------------------------------------------------ silence
     def silent_at(self, silence_s: float) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from holdfast.base.pure.budget import Budget
 from holdfast.base.pure.wording import count
-from holdfast.job.pure.exit_codes import Ending, why_over
+from holdfast.job.pure.exit_codes import Ending
 from holdfast.job.pure.membership import SHUTDOWN, FailureReport
 from holdfast.job.pure.rules import RestartPolicy, Rules
 from holdfast.job.pure.timing import READ_LIMIT_S
@@ -84,6 +84,7 @@ class Restarts:
         shut_down: Why a rank asked for that; None: none did.
         ended_by: The first cause of a cycle that is followed by another; None: it did not fail.
         was_said: That one is the ``cause``, which the nodes know by the Stop of their cycle.
+        started_at: When the last cycle began.
     """
 
     rules: Rules
@@ -94,6 +95,7 @@ class Restarts:
     shut_down: str | None = field(default=None, init=False)
     ended_by: FailureReport | None = field(default=None, init=False)
     was_said: bool = field(default=False, init=False)
+    started_at: float = field(default=0.0, init=False)
     _reports: dict[str, FailureReport] = field(default_factory=dict, init=False)
     """By node."""
     _decisive: FailureReport | None = field(default=None, init=False)
@@ -105,7 +107,6 @@ class Restarts:
     """Why another cycle would be futile, by the progress of the last one."""
     _same: str | None = field(default=None, init=False)
     """The same, by its failure."""
-    _started_at: float = field(default=0.0, init=False)
     _failures_in_row: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -137,7 +138,7 @@ class Restarts:
         self.may_restart = True
         self.ended_by = None
         self._reports.clear()
-        self._started_at = now
+        self.started_at = now
         self._progress.cycle_started()
 
     def reported(self, node: str, failure: FailureReport) -> None:
@@ -176,7 +177,7 @@ class Restarts:
             return None
         rules = self.rules
         self.used += 1
-        if now - self._started_at >= rules.backoff_max_s:
+        if now - self.started_at >= rules.backoff_max_s:
             self._failures_in_row = 0
         self._failures_in_row += 1
         if not rules.backoff_s or self._failures_in_row == 1:
@@ -213,45 +214,43 @@ class Restarts:
         self.cause = self._read_by = self._decisive = None
         return over
 
-    def why_over(self, *, excluded: bool = False) -> Ending | None:
-        """The end of the job after the cycle that failed; counts it, so once for each.
-
-        ``excluded``: a rank wants its node to leave, and there is no other.
-        """
+    def why_over(self) -> Ending | None:
+        """The end of the job after the cycle that failed; counts it, so once for each."""
         progress, first = self._progress, self._first_report()
         self._futile = progress.why_futile()
         self._same = self._failures.why_futile(
             first.signature if first is not None else "",
             has_progressed=progress.reached is not None and progress.idle_cycles == 0,
         )
-        return self._over(excluded=excluded)
+        return self._over()
 
-    def _over(self, *, excluded: bool = False) -> Ending | None:
-        return why_over(
-            no_use=not self.may_restart,
-            no_progress=self._futile is not None,
-            same_failure=self._same is not None,
-            shut_down=self.shut_down is not None,
-            spent=self._is_spent,
-            excluded=excluded,
-        )
+    def _over(self) -> Ending | None:
+        return next((ending for ending, why in self._reasons().items() if why), None)
 
     def why_no_restart(self, over: Ending) -> str:
         """For people: why the cycle is not followed by another."""
-        rules = self.rules
-        if over is Ending.NO_USE:
-            code = rules.no_restart_exit_code
-            return f"exit code {code} asks for no restart (--ft-no-restart-exit-code)"
-        if over is Ending.NO_PROGRESS and self._futile is not None:
-            return self._futile
-        if over is Ending.SAME_FAILURE and self._same is not None:
-            return self._same
-        if over is Ending.SHUT_DOWN:
-            return f"a rank has asked for {SHUTDOWN}"
-        return f"no restart is left (--max-restarts {rules.max_restarts})"
+        return self._reasons()[over] or ""
+
+    def _reasons(self) -> dict[Ending, str | None]:
+        """Why no other cycle follows; None: not because of that.
+
+        What says most about another attempt comes first: after 93 a scheduler tries none.
+        """
+        rules, code = self.rules, self.rules.no_restart_exit_code
+        no_use = f"exit code {code} asks for no restart (--ft-no-restart-exit-code)"
+        spent = f"no restart is left (--max-restarts {rules.max_restarts})"
+        return {
+            Ending.NO_USE: None if self.may_restart else no_use,
+            Ending.NO_PROGRESS: self._futile,
+            Ending.SAME_FAILURE: self._same,
+            Ending.SHUT_DOWN: self.shut_down and f"a rank has asked for {SHUTDOWN}",
+            Ending.FAILED: spent if self._is_spent else None,
+        }
 
     def exit_code(self, over: Ending) -> int | None:
         """Of a job that ends so; None: each launcher says how its own ranks fared."""
-        if over is Ending.FAILED and self.rules.restart is RestartPolicy.MIN_HEALTHY:
+        rules = self.rules
+        min_healthy = rules.restart is RestartPolicy.MIN_HEALTHY and not rules.is_of_one
+        if over is Ending.FAILED and min_healthy:
             return None
-        return over.code(self.rules.no_restart_exit_code)
+        return over.code(rules.no_restart_exit_code)

@@ -25,12 +25,8 @@ class Pace:
     """How long silence may last, in seconds. All launchers of a job use the same.
 
     ``fence_s`` plus the time SIGKILL takes stays below ``silence_s`` less one ``beat_s`` and the
-    delay of a message.
-
-    A launcher that was held up itself (suspended, stopped) did not listen meanwhile, and gives that
-    time to the others: the leader up to ``silence_s``, for it may always wait longer; a node up to
-    ``ask_s``, in which it asks the leader, for the others may have gone on without it. A delay of
-    less than a beat does not count as sleep.
+    delay of a message. For launchers that slept see decision 42; a delay of less than a beat does
+    not count as sleep.
 
     Attributes:
         silence_s: A node that has sent nothing for this long is given up. Longer than any pause of

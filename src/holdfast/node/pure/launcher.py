@@ -55,6 +55,7 @@ from holdfast.job.pure.member import (
     RanksFailed,
     StartRanks,
     StopRanks,
+    Unhealthy,
     WaitAsSpare,
 )
 from holdfast.job.pure.membership import (
@@ -66,7 +67,6 @@ from holdfast.job.pure.membership import (
     Message,
     OpenIncident,
 )
-from holdfast.job.pure.node_reports import Unhealthy
 from holdfast.job.pure.rules import Rules
 from holdfast.node.pure import node
 from holdfast.node.pure.node import Node

@@ -37,9 +37,19 @@ from holdfast.base.pure.wording import count
 from holdfast.evidence.pure.failure import signal_name
 from holdfast.inplace.pure.job_calls import CallBegan, CallEnded
 from holdfast.job.pure.exit_codes import NO_RESTART
-from holdfast.job.pure.member import How, LeaveJob, NodeReported, RanksFailed, StartRanks, StopRanks
+from holdfast.job.pure.member import (
+    How,
+    LeaveJob,
+    NodeReported,
+    RanksFailed,
+    RanksStopped,
+    RanksStuck,
+    RanksSucceeded,
+    StartRanks,
+    StopRanks,
+    Unhealthy,
+)
 from holdfast.job.pure.membership import CyclePlace, Digests, Suspect
-from holdfast.job.pure.node_reports import RanksStopped, RanksStuck, RanksSucceeded, Unhealthy
 from holdfast.node.pure import node_evidence, rank_life
 from holdfast.node.pure.node_evidence import IncidentOver, NodeEvidence
 from holdfast.node.pure.rank_life import (
