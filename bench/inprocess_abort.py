@@ -97,18 +97,17 @@ def _receives_ms() -> list[float]:
 
     found: list[float] = []
     main = threading.get_ident()
-    aborter = work_aborter()
-    aborter.prepare()
-    if not aborter.wait_prepared(_TIMEOUT.total_seconds()):
+    work_aborter.prepare()
+    if not work_aborter.wait_prepared(_TIMEOUT.total_seconds()):
         raise RuntimeError("this torch has no abort of a receive; a warning says why")
-    with aborter:
+    with work_aborter.installed():
         group: Any = ProcessGroupGloo(HashStore(), 0, 1, timeout=_TIMEOUT)
         for _ in range(ROUNDS):
             aborted: list[float] = []
 
             def abort(aborted: list[float] = aborted) -> None:
                 aborted.append(time.perf_counter())
-                aborter.abort(main)
+                work_aborter.abort(main)
 
             work = group.recv_anysource([torch.ones(1000)], 0)
             timer = threading.Timer(0.02, abort)
@@ -127,7 +126,7 @@ def _aborts_ms() -> tuple[list[float], list[float]]:
     from holdfast.inplace.torch_edge.gloo_abort import gloo_aborter
 
     waits, calls = [], []
-    with gloo_aborter() as aborter:
+    with gloo_aborter.installed():
         for _ in range(ROUNDS):
             groups: dict[int, Any] = {}
             store = HashStore()
@@ -144,7 +143,7 @@ def _aborts_ms() -> tuple[list[float], list[float]]:
 
             def abort(aborted: list[float] = aborted) -> None:
                 aborted.append(time.perf_counter())
-                aborter.abort()
+                gloo_aborter.abort()
                 aborted.append(time.perf_counter())
 
             work = groups[0].allreduce([torch.ones(1000)])
@@ -156,7 +155,7 @@ def _aborts_ms() -> tuple[list[float], list[float]]:
                 waits.append((time.perf_counter() - aborted[0]) * 1e3)
             timer.join()
             calls.append((aborted[1] - aborted[0]) * 1e3)
-            aborter.release()
+            gloo_aborter.release()
             del work
             groups.clear()
     return waits, calls

@@ -22,8 +22,8 @@ import torch.distributed as dist
 
 from holdfast.inplace.interrupt import MainThreadInterrupt
 from holdfast.inplace.torch_edge import abort_distributed
+from holdfast.inplace.torch_edge.abort_distributed import group_reaper
 from holdfast.inplace.torch_edge.gloo_abort import gloo_aborter
-from holdfast.inplace.torch_edge.process_groups import group_reaper
 from holdfast.inplace.torch_edge.work_abort import work_aborter
 
 RANK, SIZE = int(sys.argv[1]), int(sys.argv[2])
@@ -161,20 +161,20 @@ def main() -> None:
         while (command := tasks.get()) is not None:
             what = command["do"]
             if what == "prepare":
-                work_aborter().prepare()
+                work_aborter.prepare()
                 until = time.perf_counter() + 60.0
-                while not work_aborter().wait_prepared(0.0) and time.perf_counter() < until:
+                while not work_aborter.wait_prepared(0.0) and time.perf_counter() < until:
                     time.sleep(0.01)  # as the watcher of a wrapper does
-                say(is_safe=work_aborter().wait_prepared(0.0))
+                say(is_safe=work_aborter.wait_prepared(0.0))
             elif what == "facts":
-                group_reaper().join(60.0)
+                group_reaper.join(60.0)
                 gc.collect()  # tracebacks of what was interrupted hold groups in cycles
                 say(
                     fds=len(list(Path("/proc/self/fd").iterdir())),
                     threads=threading.active_count(),
                     native_threads=len(list(Path("/proc/self/task").iterdir())),
                     is_hook_ours=sys.excepthook is hook,
-                    held=len(gloo_aborter()._held),
+                    held=len(gloo_aborter._held),
                 )
             else:
                 error = ""

@@ -148,7 +148,7 @@ def of_rank(one: rank.Effect) -> str:
 def of_guard(one: guard.Effect) -> str:
     """What the guard of a node does; empty: it passes a message on to its ranks, say."""
     match one:
-        case guard.TellRank(number, messages.RankRefused(text=why) | messages.CoordinatorLost(why)):
+        case guard.TellRank(number, messages.RankRefused(text=why) | messages.Exit(False, why)):
             return f"tells rank {number} to leave: {why}"
         case guard.TakeRankEvidence(number, why):
             return f"takes stacks of rank {number}: {why}"

@@ -30,7 +30,6 @@ from holdfast.inplace.pure.messages import (
     UP,
     AbortEpoch,
     Commit,
-    CoordinatorLost,
     CoordinatorTimeouts,
     Done,
     Down,
@@ -125,7 +124,6 @@ class _Process(Process):
         self.works_from = self.works_until = 0.0
         self.at_collective = False
         self.hangs_since = 0.0
-        self.is_interrupting = False
         self.is_slow = False
         self.hangs_again: float | None = None
         self.leaving: Outcome | None = None
@@ -262,10 +260,10 @@ class CallSimulation(World):
         until = process.node.lease_until
         step = process.lease.look(until, self.clock.now)
         if step is not Step.NOTHING and process.machine.has_left:
-            self._feed_rank(process, CoordinatorLost("the guard is stopped"))
+            self._feed_rank(process, Exit(False, "the guard is stopped"))
             return
         if step is Step.LEAVE:
-            self._feed_rank(process, CoordinatorLost("the guard is stopped"))
+            self._feed_rank(process, Exit(False, "the guard is stopped"))
         elif step is Step.END:
             self._dies(process, "its lease was over")
         at = process.lease.next_look(until)
@@ -282,7 +280,7 @@ class CallSimulation(World):
                 process,
                 self._short(),
                 self._feed_rank,
-                CoordinatorLost("the guard of this node is gone: ?"),
+                Exit(False, "the guard of this node is gone: ?"),
             )
             self.clock.call_in(GUARD_GONE_FENCE_S, partial(self._fences_itself, process))
         if node.number == 0:
@@ -422,10 +420,7 @@ class CallSimulation(World):
                     blocked = self._blocked(process, effect.causes)
                     self._does(process, self._short(), self._abort_done, blocked)
                 case rk.Interrupt():
-                    process.is_interrupting = True
                     self._does(process, self._short(), self._interrupted)
-                case rk.StopInterrupt():
-                    process.is_interrupting = False
                 case _:
                     if isinstance(effect, HungAgain) and process.hang is None:
                         self.fail(f"rank {process.number} only waits, and is to be ended")
@@ -448,7 +443,7 @@ class CallSimulation(World):
             self._feed_rank(process, rk.AbortDone(blocked))
 
     def _interrupted(self, process: _Process) -> None:
-        if not process.is_interrupting or process.user_epoch is None:
+        if not process.machine.is_interrupting or process.user_epoch is None:
             return
         if process.hang not in (What.HOLD, What.SWALLOW):
             self._raises(process, "an interrupt that no process has asked for")

@@ -52,14 +52,6 @@ def clean_up_of(code: CodeType, module: dict[str, Any] | None = None) -> CleanUp
     return known[1]
 
 
-def prepare(code: CodeType) -> None:
-    """Parse a function, and those defined in it, ahead of time."""
-    clean_up_of(code)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            prepare(constant)
-
-
 def _read(code: CodeType, module: dict[str, Any] | None) -> CleanUp:
     is_module = code.co_name == "<module>"
     if code.co_name.startswith("<") and not is_module:

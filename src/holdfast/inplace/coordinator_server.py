@@ -12,10 +12,11 @@ import socket
 from holdfast.base import clock
 from holdfast.base.pure import codec
 from holdfast.base.pure.common_events import TimePassed
+from holdfast.base.pure.deadlines import earliest
 from holdfast.inplace.pure import coordinator as machine
 from holdfast.inplace.pure.handshake import is_token
 from holdfast.inplace.pure.keyvalue import STORE_FRAME_BYTES_MAX, KeyValues, Reply, RequestError
-from holdfast.inplace.pure.messages import UP, Commit, CoordinatorTimeouts, Down, RankLeaves
+from holdfast.inplace.pure.messages import UP, Commit, CoordinatorTimeouts, RankLeaves
 from holdfast.net.channel import Channel, RefusedError
 from holdfast.net.descriptors import Descriptors
 from holdfast.net.pure.address import unmapped
@@ -36,19 +37,8 @@ _KEPT_ROOMS = 1
 """Rooms of epochs before the current one: a slow rank may still read a value there."""
 
 
-class _Caller:
-    """One connection that knows the token: a guard or a store."""
-
-    __slots__ = ("channel", "node", "role")
-
-    def __init__(self, channel: Channel, role: str, node: str) -> None:
-        self.channel = channel
-        self.role = role
-        self.node = node
-
-
 class CoordinatorServer:
-    """Serves until it is closed.
+    """Serves as long as its process lives.
 
     Attributes:
         port: Where it listens, on every address of this host.
@@ -75,15 +65,12 @@ class CoordinatorServer:
         self._machine = machine.Coordinator(timeouts)
         self._values = KeyValues()
         self._token = token
-        self._callers: set[_Caller] = set()
-        self._guards: dict[str, _Caller] = {}
+        self._guards: dict[str, Channel] = {}
         self._silence_s = timeouts.silence_s
-        self._listener = bound_socket(0)
-        self._listener.listen(_BACKLOG)
-        self.port: int = self._listener.getsockname()[1]
-        self._server = Server(
-            self._listener, descriptors, self._admit, log, identify=self._identify
-        )
+        listener = bound_socket(0)
+        listener.listen(_BACKLOG)
+        self.port: int = listener.getsockname()[1]
+        self._server = Server(listener, descriptors, self._admit, log, identify=self._identify)
         self._server.open()
 
     @property
@@ -93,10 +80,7 @@ class CoordinatorServer:
 
     def next_deadline(self) -> float | None:
         """When to call :meth:`tick`, at the latest."""
-        mine, theirs = self._machine.next_deadline(), self._server.next_deadline()
-        if mine is None or theirs is None:
-            return theirs if mine is None else mine
-        return min(mine, theirs)
+        return earliest(self._machine.next_deadline(), self._server.next_deadline())
 
     def tick(self, now: float) -> None:
         """Act on deadlines that have come."""
@@ -104,15 +88,6 @@ class CoordinatorServer:
         deadline = self._machine.next_deadline()
         if deadline is not None and now >= deadline:
             self._feed(TimePassed())
-
-    def close(self) -> None:
-        """Close all connections and the port."""
-        self._server.close()
-        self._listener.close()
-        for caller in self._callers:
-            caller.channel.close()
-        self._callers.clear()
-        self._guards.clear()
 
     # ------------------------------------------------------------ connections
 
@@ -132,51 +107,45 @@ class CoordinatorServer:
             raise RefusedError(f"knows the token, but is neither guard nor store: {role!r:.200}")
         if role == "guard" and node in self._guards:
             raise RefusedError(f"says it is the guard of {node!r}, which is connected already")
-        caller = _Caller(channel, role, node)
-        self._callers.add(caller)
-        if role == "guard":
-            self._guards[node] = caller
         channel.report = lambda channel, why: self._server.report(
             channel.peer, f"({role} of {node!r}) was cut off: {why}"
         )
+        if role == "store":
+            self._server.admit(
+                channel, self._serve_store, self._values.forget, STORE_FRAME_BYTES_MAX
+            )
+            return
+        self._guards[node] = channel
         self._server.admit(
             channel,
-            lambda _, frame: self._take(caller, frame),
-            lambda _: self._lose(caller),
-            STORE_FRAME_BYTES_MAX if role == "store" else MAX_FRAME_BYTES,
+            lambda _, frame: self._serve_guard(node, frame),
+            lambda channel: self._lose_guard(node, channel),
+            MAX_FRAME_BYTES,
         )
 
-    def _take(self, caller: _Caller, frame: Message) -> None:
-        if caller.role == "guard":
-            message = codec.decode(UP, frame)
-            leaves = (
-                isinstance(message, RankLeaves)
-                and not message.fault
-                and self._machine.is_member(message.rank)
-            )
-            self._feed(machine.NodeMessage(caller.node, message))
-            if leaves:
-                assert isinstance(message, RankLeaves)
+    def _serve_guard(self, node: str, frame: Message) -> None:
+        message = codec.decode(UP, frame)
+        match message:
+            case RankLeaves(fault=False) if message.rank in self._machine.members:
                 self._answer(self._values.leave(message.epoch, message.rank))
-            return
+        self._feed(machine.NodeMessage(node, message))
+
+    def _serve_store(self, channel: Channel, frame: Message) -> None:
         try:
-            replies = self._values.request(caller, frame)
+            replies = self._values.request(channel, frame)
         except RequestError as error:
-            replies = [(caller, {"id": frame.get("id"), "error": str(error)})]
+            replies = [(channel, {"id": frame.get("id"), "error": str(error)})]
         self._answer(replies)
 
     def _answer(self, replies: list[Reply]) -> None:
         for client, reply in replies:
-            assert isinstance(client, _Caller)
-            client.channel.send(reply, STORE_FRAME_BYTES_MAX)
+            assert isinstance(client, Channel)
+            client.send(reply, STORE_FRAME_BYTES_MAX)
 
-    def _lose(self, caller: _Caller) -> None:
-        self._callers.discard(caller)
-        if caller.role == "store":
-            self._values.forget(caller)
-        elif self._guards.get(caller.node) is caller:
-            del self._guards[caller.node]
-            self._feed(machine.NodeGone(caller.node, caller.channel.gone or ""))
+    def _lose_guard(self, node: str, channel: Channel) -> None:
+        if self._guards.get(node) is channel:
+            del self._guards[node]
+            self._feed(machine.NodeGone(node, channel.gone or ""))
 
     # ------------------------------------------------------------ the machine
 
@@ -184,20 +153,14 @@ class CoordinatorServer:
         for effect in self._machine.handle(event, clock.monotonic()):
             match effect:
                 case machine.Tell():
-                    addressee = self._guards.get(effect.node)
-                    if addressee is not None:
-                        addressee.channel.send(codec.encode(effect.message))
+                    if (guard := self._guards.get(effect.node)) is not None:
+                        guard.send(codec.encode(effect.message))
                 case machine.HangUp():
-                    lost = self._guards.pop(effect.node, None)
-                    if lost is not None:
-                        self._callers.discard(lost)
-                        lost.channel.close()
+                    if (lost := self._guards.pop(effect.node, None)) is not None:
+                        lost.close()
                 case _:
-                    self._send_to_all(effect)
-
-    def _send_to_all(self, message: Down) -> None:
-        if isinstance(message, Commit):
-            self._values.drop_before(message.epoch - _KEPT_ROOMS)
-        frame = codec.encode(message)
-        for guard in self._guards.values():
-            guard.channel.send(frame)
+                    if isinstance(effect, Commit):
+                        self._values.drop_before(effect.epoch - _KEPT_ROOMS)
+                    frame = codec.encode(effect)
+                    for guard in self._guards.values():
+                        guard.send(frame)

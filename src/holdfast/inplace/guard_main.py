@@ -79,11 +79,6 @@ _LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
 class _RankLink:
     """A connected rank."""
 
-    __slots__ = (
-        "channel", "collector", "dump_path", "dump_signal", "launcher", "log", "number", "page",
-        "process", "samples", "stacks", "why",
-    )  # fmt: skip
-
     def __init__(self, channel: Channel, process: Process) -> None:
         self.channel = channel
         self.process = process
@@ -254,10 +249,14 @@ class GuardProcess:
             self._feed(machine.CoordinatorGone(why))
             return
         tune(connected, attach.timeouts.silence_s)
-        channel = Channel(
-            connected, self._descriptors, self._on_coordinator_message, self._on_coordinator_gone
+        self._coordinator = channel = Channel(
+            connected,
+            self._descriptors,
+            lambda _, frame: self._feed(codec.decode(DOWN, frame)),
+            lambda channel: self._feed(
+                machine.CoordinatorGone(f"the coordinator is gone: {channel.gone}")
+            ),
         )
-        self._coordinator = channel
         channel.send({"token": self._token, "role": "guard", "node": self._node})
         for message in self._unsent:
             channel.send(message)
@@ -286,14 +285,6 @@ class GuardProcess:
             rank.page.close()
             rank.page = None
 
-    # ------------------------------------------------------------ the coordinator
-
-    def _on_coordinator_message(self, _channel: Channel, frame: Message) -> None:
-        self._feed(codec.decode(DOWN, frame))
-
-    def _on_coordinator_gone(self, channel: Channel) -> None:
-        self._feed(machine.CoordinatorGone(f"the coordinator is gone: {channel.gone}"))
-
     # ------------------------------------------------------------ the machine
 
     def _feed(self, event: machine.Event) -> None:
@@ -303,7 +294,11 @@ class GuardProcess:
 
     def _carry_out(self, effect: machine.Effect) -> None:
         if isinstance(effect, Up):
-            self._send_up(codec.encode(effect))
+            frame = codec.encode(effect)
+            if self._coordinator is None:
+                self._unsent.append(frame)
+            else:
+                self._coordinator.send(frame)
             return
         if isinstance(effect, OfGuard):
             # On one host, as in a trial of two nodes, there may be several.
@@ -334,12 +329,6 @@ class GuardProcess:
                     self._coordinator.close()
             case _:
                 assert_never(effect)
-
-    def _send_up(self, frame: Message) -> None:
-        if self._coordinator is None:
-            self._unsent.append(frame)
-        else:
-            self._coordinator.send(frame)
 
     def _take_evidence(self, rank: _RankLink, effect: machine.TakeRankEvidence) -> None:
         from holdfast.evidence.collector import Collector  # noqa: PLC0415 - when a rank is late

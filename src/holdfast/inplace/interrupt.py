@@ -41,7 +41,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
@@ -65,9 +65,8 @@ _CALLED_BY_C = frozenset(
 _KEPT = 8
 """How many places that swallow are remembered; code in a loop does it each few milliseconds."""
 
-_never: set[int] = set()
-"""Identities of code objects, which :data:`_never_kept` keeps alive."""
-_never_kept: list[CodeType] = []
+_never: dict[int, CodeType] = {}
+"""Code objects by identity: the hash of one looks at all of it."""
 
 _T = TypeVar("_T")
 ExceptionFactory = Callable[[], BaseException]
@@ -75,10 +74,7 @@ ExceptionFactory = Callable[[], BaseException]
 
 def never_inside(function: Any) -> Any:
     """Mark a Python function in which no interrupt may be raised, such as a callback from C."""
-    code = function.__code__
-    if id(code) not in _never:
-        _never_kept.append(code)
-        _never.add(id(code))
+    _never[id(function.__code__)] = function.__code__
     return function
 
 
@@ -86,20 +82,25 @@ class InterruptError(RuntimeError):
     """The main thread cannot be interrupted; the text says why."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Delivered:
-    """How one request went.
+    """How one request goes, or went.
 
     ``refusals``: how often the exception was not raised, in favour of clean-up. ``forced_at``: the
     import it was raised in at last, after ``max_defer_s``; "": none. ``swallowed_at``: places,
     ``file:line in function``, of code that caught the exception and went on.
     """
 
-    is_requested: bool = False
+    requested_at: float | None = None
     attempts: int = 0
     refusals: int = 0
     forced_at: str = ""
-    swallowed_at: tuple[str, ...] = ()
+    swallowed_at: list[str] = field(default_factory=list)
+
+    @property
+    def is_requested(self) -> bool:
+        """There was a request at all."""
+        return self.requested_at is not None
 
 
 class MainThreadInterrupt:
@@ -140,17 +141,13 @@ class MainThreadInterrupt:
         self._factory: ExceptionFactory | None = None
         self._outermost: FrameType | None = None
         self._is_handling = False
-        self._requested_at: float | None = None
-        self._attempts = 0
-        self._refusals = 0
+        self._now = Delivered()
         self._runs = 0
         self._runs_before = -1
         self._has_warned = False
-        self._forced_at = ""
         self._hit: list[tuple[FrameType, int]] = []
         """The stack that was hit last, with its lines: the frames, as one that is gone leaves its
         identity to the next. For no longer than its traceback lives: see :meth:`acknowledge`."""
-        self._swallowed: list[str] = []
         self._handler = self._handle
         self._before = {self.signal: signal.signal(self.signal, self._handler)}
         # None is left for the second way where a process uses nearly all: it does without, then.
@@ -182,25 +179,16 @@ class MainThreadInterrupt:
         """
         self._outermost = sys._getframe(1)  # noqa: SLF001 - the documented way to a frame
         self._factory = factory
-        if self._requested_at is not None:
+        if self.is_requested:
             self._send()
 
     def acknowledge(self) -> Delivered:
         """Raise nothing from now on: the exception has arrived, or is not wanted any more."""
         self._factory = None
         self._outermost = None
-        delivered = Delivered(
-            self._requested_at is not None,
-            self._attempts,
-            self._refusals,
-            self._forced_at,
-            tuple(self._swallowed),
-        )
-        self._requested_at = None
-        self._attempts = self._refusals = 0
-        self._forced_at = self.refused_at = ""
+        delivered, self._now = self._now, Delivered()
+        self.refused_at = ""
         self._hit = []
-        self._swallowed = []
         return delivered
 
     def close(self) -> None:
@@ -219,32 +207,22 @@ class MainThreadInterrupt:
 
     # ------------------------------------------------------------------ any thread
     @property
-    def numbers(self) -> tuple[int, int]:
-        """The signals with this handler: the one that is sent; the second way's, 0: none."""
-        return self.signal, self._second
-
-    @property
     def is_requested(self) -> bool:
         """Asked for, and not yet acknowledged."""
-        return self._requested_at is not None
-
-    @property
-    def swallowed_at(self) -> tuple[str, ...]:
-        """So far; see :class:`Delivered`."""
-        return tuple(self._swallowed)
+        return self._now.is_requested
 
     def request(self) -> None:
         """Interrupt the main thread; if it is not armed, as soon as it is.
 
         Then call :meth:`deliver_again` until :attr:`is_requested` is false.
         """
-        if self._requested_at is None:
-            self._requested_at = monotonic()
+        if not self.is_requested:
+            self._now.requested_at = monotonic()
         self._send()
 
     def deliver_again(self) -> None:
         """Repeat it: the exception may have been refused or swallowed, or did not get through."""
-        if self._requested_at is None or self._factory is None:
+        if not self.is_requested or self._factory is None:
             return
         if self._runs == self._runs_before:  # no handler has run since the last time
             self._interrupt_interpreter()
@@ -282,15 +260,13 @@ class MainThreadInterrupt:
     # ------------------------------------------------------------------ the handler
     def _handle(self, _signum: int, frame: FrameType | None) -> None:
         self._runs += 1
-        self._raise_if_due(frame)
-
-    def _raise_if_due(self, frame: FrameType | None) -> None:
+        requested_at = self._now.requested_at
         # Signals that arrive during the handler are handled within it.
-        if self._is_handling or self._factory is None or self._requested_at is None:
+        if self._is_handling or self._factory is None or requested_at is None:
             return
         self._is_handling = True
         try:
-            error = self._due(frame, self._factory, self._requested_at)
+            error = self._due(frame, self._factory, requested_at)
         finally:
             self._is_handling = False
         if error is not None:
@@ -302,14 +278,14 @@ class MainThreadInterrupt:
         obstacle, can_be_forced = self._obstacle(frame)
         if obstacle:
             if not can_be_forced or monotonic() - requested_at < self.max_defer_s:
-                self._refusals += 1
+                self._now.refusals += 1
                 self.refused_at = obstacle
                 return None
-            self._forced_at = obstacle
+            self._now.forced_at = obstacle
         else:
             self._note_swallowed(frame)
         self.refused_at = ""
-        self._attempts += 1
+        self._now.attempts += 1
         self._hit = [(f, f.f_lineno) for f in self._stack(frame)]
         return factory()
 
@@ -349,15 +325,15 @@ class MainThreadInterrupt:
 
     def _note_swallowed(self, frame: FrameType | None) -> None:
         """In ordinary code again: the innermost of the stack that was hit before caught it."""
-        now = self._stack(frame)
+        now, swallowed = self._stack(frame), self._now.swallowed_at
         for f, line in self._hit:
             if f not in now:
                 continue
             code = f.f_code
             caught = clean_up_of(code, f.f_globals).catcher(line) or f.f_lineno
             place = f"{code.co_filename}:{caught} in {code.co_name}"
-            if place not in self._swallowed and len(self._swallowed) < _KEPT:
-                self._swallowed.append(place)
+            if place not in swallowed and len(swallowed) < _KEPT:
+                swallowed.append(place)
             return
 
 

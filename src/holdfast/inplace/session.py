@@ -95,7 +95,7 @@ class Session:
         silence_s: float,
         interval_s: float,
     ) -> None:
-        self._client: Client | None = client
+        self._client = client
         self._error_log = RateLimitedLog()
         self._rank = rank
         self._machine = machine.RankMachine(rank, soft_s)
@@ -115,8 +115,9 @@ class Session:
         self._lock = threading.RLock()
         self._commit: msg.Commit | None = None
         self._directive: machine.Directive | None = None
+        self._pending_abort: msg.AbortEpoch | None = None
+        """For the watcher, which runs it without the lock."""
         self._woken = threading.Condition(self._lock)
-        self._is_interrupting = False
         self._put_off_since: float | None = None
         self._owns_atomic = self._is_atomic_due = False
         interrupt.atomic.on_left = self._wake_watcher
@@ -134,7 +135,6 @@ class Session:
         )
         # Its own thread: the watcher may be in an abort plug-in, for as long as that takes.
         self._look_again = threading.Event()
-        self._is_welcome = False
         self._lease_watcher = threading.Thread(
             target=self._watch_lease, name="holdfast.inprocess lease", daemon=True
         )
@@ -204,9 +204,7 @@ class Session:
             if thread.ident is not None:
                 thread.join(_JOIN_S)
         self._stamps.end()
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        self._client.close()
         self._wake_up.close()
         self._waker.close()
 
@@ -214,9 +212,7 @@ class Session:
         """In a forked child, which is no rank: close the connection, and mark no progress."""
         self._page.leave_in_child()
         self._interrupt.atomic.reset()
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        self._client.close()
 
     # ------------------------------------------------------------ effects
 
@@ -233,16 +229,10 @@ class Session:
                     self._pending_abort = effect
                     self._wake_watcher()
                 case machine.Interrupt():
-                    self._is_interrupting = True
                     self._interrupt.request()
                     self._wake_watcher()
-                case machine.StopInterrupt():
-                    self._is_interrupting = False
                 case _:
                     self._send(codec.encode(effect))
-
-    _pending_abort: msg.AbortEpoch | None = None
-    """For the watcher, which runs it without the lock."""
 
     def _wake_watcher(self) -> None:
         with contextlib.suppress(BlockingIOError):  # it has enough to read
@@ -250,8 +240,6 @@ class Session:
                 os.write(self._waker.fd, b"w")
 
     def _send(self, frame: dict[str, object]) -> None:
-        if self._client is None:
-            return
         try:
             self._client.send(frame)
         except OSError as error:
@@ -273,7 +261,7 @@ class Session:
                 self._page.words[layout.WAITS] = float(self._waits())
                 next_mark = now + self._interval_s
             sleep_s = next_mark - now
-            if self._is_interrupting:
+            if self._machine.is_interrupting:
                 sleep_s = min(sleep_s, _AGAIN_S)
             ready = self._poll.poll(wait_for.milliseconds(sleep_s))
             if any(fd == wake_fd for fd, _ in ready):
@@ -287,7 +275,7 @@ class Session:
                     abort, self._pending_abort = self._pending_abort, None
                     self._run_abort(abort.causes)
                     next_abort = monotonic() + _ABORT_AGAIN_S
-            elif self._is_interrupting:
+            elif self._machine.is_interrupting:
                 self._interrupt.deliver_again()
                 if monotonic() >= next_abort:
                     self._repeat_abort()
@@ -343,21 +331,20 @@ class Session:
         try:
             self._abort_again()
         except Exception as error:  # noqa: BLE001 - without this thread nothing frees the main thread
-            problem = f"failed when it was repeated: {error!r:.200}"
-            if (line := self._error_log.line("the abort", problem, monotonic())) is not None:
-                log.error("%s", line)  # noqa: TRY400 - the line is for people
+            self._report("the abort", f"failed when it was repeated: {error!r:.200}")
+
+    def _report(self, culprit: str, problem: str) -> None:
+        if (line := self._error_log.line(culprit, problem, monotonic())) is not None:
+            log.error("%s", line)
 
     def _receive(self) -> None:
-        client = self._client
-        if client is None:
-            return
         try:
-            frames = client.received()
+            frames = self._client.received()
         except (OSError, FrameError) as error:
             self._poll.unregister(self._socket_fd)
             self._fence_at = monotonic() + GUARD_GONE_FENCE_S
             how = getattr(error, "strerror", None) or error
-            self.feed(msg.CoordinatorLost(f"the guard of this node is gone: {how}"))
+            self.feed(msg.Exit(False, f"the guard of this node is gone: {how}"))
             return
         for frame in frames:
             self._take(frame)
@@ -368,17 +355,13 @@ class Session:
             if isinstance(message, msg.GuardLog):
                 (log.warning if message.level == "warning" else log.error)("%s", message.text)
                 return
-            if not self._is_welcome:
-                self._is_welcome = True
-                self._look_again.set()  # the guard's lease is shorter than the one to begin with
+            self._look_again.set()  # the guard's lease is shorter than the one to begin with
             if isinstance(message, msg.AbortEpoch) and message.is_hang:
                 self._look()  # before the main thread is freed
             self.feed(message)
         except Exception as error:  # noqa: BLE001 - the watcher must not die of a message
             problem = f"sent a message that cannot be handled: {error!r:.200}"
-            line = self._error_log.line("the guard of this node", problem, monotonic())
-            if line is not None:
-                log.error("%s", line)  # noqa: TRY400 - the line is for people
+            self._report("the guard of this node", problem)
 
     def _look(self) -> None:
         number, phase = self._number(), self._machine.phase
@@ -430,7 +413,7 @@ class Session:
         A stamp wakes no thread, so it is looked for; only where a rank stood still for long.
         """
         is_blocked = self._page.words[layout.AUTOMATIC] <= stood_from  # else only ping() is late
-        until = monotonic() + look_for_s(self._soft_s, self._machine.hangs_in_a_row)
+        until = monotonic() + look_for_s(self._soft_s, self._machine.hangs.in_a_row)
         while True:
             self._stamps.beat()
             if is_blocked and self._page.words[layout.AUTOMATIC] > stood_from:
@@ -448,17 +431,13 @@ class Session:
         while not self._is_closed:
             until, now = words[layout.LEASE_UNTIL] or None, monotonic()
             step = lease.look(until, now)
-            if step is not Step.NOTHING and self._machine.has_left:
-                # It may wait for its guard's word that the others stop; nothing else is left of it.
-                self.feed(msg.CoordinatorLost(self._why_over(until or now, now)))
-                return
-            if step is Step.LEAVE:
-                assert until is not None
-                self.feed(msg.CoordinatorLost(self._why_over(until, now)))
-            elif step is Step.END:
-                _end_this_process(
-                    f"{self._why_over(until or now, now)}; it has not left the function"
-                )
+            if step is not Step.NOTHING:
+                why, has_left = self._why_over(until or now, now), self._machine.has_left
+                if step is Step.END and not has_left:
+                    _end_this_process(f"{why}; it has not left the function")
+                self.feed(msg.Exit(False, why))
+                if has_left:
+                    return  # it waited at most for its guard's word that the others stop
             look_at = lease.next_look(until)
             if look_at is None:
                 return  # the call is over

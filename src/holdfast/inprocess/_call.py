@@ -47,7 +47,7 @@ from holdfast.inplace.pure.job_calls import Cause, FaultKind
 from holdfast.inplace.pure.keyvalue import CALL_ROOM
 from holdfast.inplace.pure.timing import FREED_S, JOIN_BARRIERS, LEAVE_S, wait_s
 from holdfast.inplace.session import Session
-from holdfast.inplace.torch_edge import abort_distributed, hosted_stores, process_groups
+from holdfast.inplace.torch_edge import abort_distributed, hosted_stores
 from holdfast.inplace.torch_edge.epoch_store import EpochStore
 from holdfast.inprocess._arguments import WrapperArguments
 from holdfast.inprocess._plugin_call import Plugins
@@ -137,8 +137,8 @@ class RestartableCall:
         exits.callback(self._interrupt.close)
         self._page = page = anonymous_page()
         exits.callback(page.close)
-        exits.callback(process_groups.group_reaper().join, _REAP_S)
-        exits.callback(process_groups.unwrap_excepthook)
+        exits.callback(abort_distributed.group_reaper.join, _REAP_S)
+        exits.callback(abort_distributed.unwrap_excepthook)
         exits.enter_context(only_rank_without_environment())
         exits.enter_context(abort_distributed.watching())
         exits.enter_context(hosted_stores.env_rendezvous_by(lambda: self._store))
@@ -319,7 +319,7 @@ class RestartableCall:
         if isinstance(outcome, RankShouldRestart) and delivered.is_requested:
             event = self._fault("an interrupt that no process has asked for")
         elif isinstance(outcome, (Exception, RankShouldRestart)):
-            is_at_start = is_at_start or process_groups.comes_from_init(outcome)
+            is_at_start = is_at_start or abort_distributed.comes_from_init(outcome)
             event = self._fault(_in_words(outcome), at_start=is_at_start)
             if isinstance(outcome, Exception) and not self._session.must_unwind():
                 self._state.fn_exception = outcome

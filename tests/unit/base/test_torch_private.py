@@ -18,7 +18,7 @@ import torch.distributed as dist  # noqa: E402
 
 from holdfast.base import torch_private  # noqa: E402
 from holdfast.inplace.torch_edge import hosted_stores  # noqa: E402
-from holdfast.inplace.torch_edge.process_groups import abort_native_groups  # noqa: E402
+from holdfast.inplace.torch_edge.abort_distributed import abort_native_groups  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
 MODULE = ROOT / "src/holdfast/base/torch_private.py"

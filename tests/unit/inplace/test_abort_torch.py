@@ -20,8 +20,11 @@ from torch._C._distributed_c10d import TCPStore, Work  # noqa: E402
 from torch.distributed import HashStore, ProcessGroupGloo  # noqa: E402
 
 from holdfast.inplace.torch_edge import abort_distributed, work_abort  # noqa: E402
+from holdfast.inplace.torch_edge.abort_distributed import (  # noqa: E402
+    GroupReaper,
+    group_reaper,
+)
 from holdfast.inplace.torch_edge.gloo_abort import RestartPendingError, gloo_aborter  # noqa: E402
-from holdfast.inplace.torch_edge.process_groups import GroupReaper, group_reaper  # noqa: E402
 from holdfast.inprocess.abort import AbortTorchDistributed  # noqa: E402
 from holdfast.inprocess.state import State  # noqa: E402
 from holdfast.net import half_close  # noqa: E402
@@ -34,7 +37,7 @@ def no_group() -> Iterator[None]:
     sys.excepthook = sys.__excepthook__  # another file's group may have left one of torch's
     yield
     abort_distributed.discard_process_groups()
-    group_reaper().join(30.0)
+    group_reaper.join(30.0)
     sys.excepthook = hook
 
 
@@ -53,7 +56,7 @@ def test_a_group_can_be_made_again_after_it() -> None:
         assert abort(None) is None  # type: ignore[arg-type,func-returns-value]
         assert not dist.is_initialized()
         assert sys.excepthook is hook
-    assert group_reaper().join(30.0)
+    assert group_reaper.join(30.0)
 
 
 def test_hooks_of_others_stay() -> None:
@@ -197,7 +200,7 @@ def test_a_release_leaves_groups_that_were_not_discarded(monkeypatch: pytest.Mon
         make_group()
         abort_distributed.abort_collectives()
         abort_distributed.release()
-        assert group_reaper().join(30.0)
+        assert group_reaper.join(30.0)
         assert shut_down == []
         assert dist.get_rank() == 0
 
@@ -252,16 +255,16 @@ def test_a_join_destroys_what_was_kept() -> None:
         is_destroyed = make_group_to_watch()
         abort_distributed.abort_collectives()
         abort_distributed.discard_process_groups()
-        assert group_reaper().join(30.0)
+        assert group_reaper.join(30.0)
         assert is_destroyed()
 
 
 def test_a_rank_that_was_interrupted_in_a_wait_waits_no_more() -> None:
     """Python 3.10 may skip the ``finally`` that says so."""
     thread = threading.get_ident()
-    work_abort.work_aborter()._waiting[thread] = dist.Work()
+    work_abort.work_aborter._waiting[thread] = dist.Work()
     abort_distributed.discard_process_groups()
-    assert not work_abort.work_aborter().waits(thread)
+    assert not work_abort.work_aborter.waits(thread)
 
 
 def test_nothing_is_kept_where_nothing_would_release_it() -> None:
@@ -291,8 +294,7 @@ def test_sockets_and_epolls_of_the_user_are_not_touched() -> None:
     """Made while a group was, in another thread."""
     with abort_distributed.watching():
         listener = socket.create_server(("127.0.0.1", 0))
-        aborter = gloo_aborter()
-        with aborter._noting_devices(2):
+        with gloo_aborter._noting_devices(2):
             epoll = select.epoll()
             client = socket.create_connection(listener.getsockname())
             server, _ = listener.accept()
@@ -353,14 +355,16 @@ def test_a_test_that_is_not_over_ends_with_its_last_user(monkeypatch: pytest.Mon
     monkeypatch.setattr(work_abort, "_TEST", "import time; time.sleep(60)")
     threads, children = set(threading.enumerate()), own_children()
     aborter = work_abort.WorkAborter()
-    with aborter, aborter:
-        aborter.prepare()
+    monkeypatch.setattr(abort_distributed, "work_aborter", aborter)
+    with abort_distributed.watching():
+        with abort_distributed.watching():
+            aborter.prepare()
         assert not aborter.wait_prepared(0.0)
         assert set(threading.enumerate()) <= threads
         (child,) = own_children() - children
     assert not Path(f"/proc/{child}").exists()
     monkeypatch.setattr(work_abort, "_TEST", "raise SystemExit('it crashed')")
-    with aborter:
+    with abort_distributed.watching():
         aborter.prepare()
         assert not aborter.wait_prepared(30.0)
 

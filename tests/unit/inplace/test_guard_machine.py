@@ -350,11 +350,8 @@ def test_a_refusal_goes_to_the_one_it_names_and_to_no_other() -> None:
     assert node.gone(2) == [], "it never was a member"
 
 
-@pytest.mark.parametrize(
-    "message", [msg.Echo(FROM), msg.CoordinatorLost("a rank's word, not ours")]
-)
-def test_what_is_not_for_ranks_goes_to_none(message: msg.Down) -> None:
-    assert running().down(message) == []
+def test_an_answer_to_a_beat_goes_to_no_rank() -> None:
+    assert running().down(msg.Echo(FROM)) == []
 
 
 @pytest.mark.parametrize("message", [RUNS, ABORT, FAILED, msg.KillLateRanks(0, (2,), "late")])
@@ -754,7 +751,7 @@ def test_the_lease_runs_from_when_the_last_answered_beat_was_sent() -> None:
     node.at(9.0)
     node.down(msg.Echo(FROM + 4.0))
     assert node.at(4.0 + LEASE_S - 0.1) == [msg.GuardBeat(FROM + 4.0 + LEASE_S - 0.1)]
-    lost = msg.CoordinatorLost(f"the coordinator has not answered for {LEASE_S:g} s")
+    lost = msg.Exit(False, f"the coordinator has not answered for {LEASE_S:g} s")
     assert node.at(4.0 + LEASE_S) == told(lost)
 
 
@@ -817,7 +814,7 @@ def test_a_guard_that_was_stopped_renews_nothing_by_answers_that_it_reads_late()
 def test_when_the_coordinator_is_lost_all_are_told_to_leave_those_that_leave_too() -> None:
     node = running()
     node.up(2, msg.RankLeaves(0, 2, fault=True, text="x"))
-    assert node.guard.handle(CoordinatorGone("reset"), FROM) == told(msg.CoordinatorLost("reset"))
+    assert node.guard.handle(CoordinatorGone("reset"), FROM) == told(msg.Exit(False, "reset"))
     assert node.guard.handle(CoordinatorGone("reset"), FROM) == [], "once"
 
 

@@ -51,7 +51,7 @@ def said(monkeypatch) -> list[Any]:
     monkeypatch.setattr(hosted_stores, "TCPStore", TCPStore)
     monkeypatch.setattr(TCPStore, "said", said, raising=False)
     reaper = SimpleNamespace(wait=lambda _timeout_s: said.append(REAPED))
-    monkeypatch.setattr(hosted_stores, "group_reaper", lambda: reaper)
+    monkeypatch.setattr(hosted_stores, "group_reaper", reaper)
     listening = SimpleNamespace(close=lambda: None)
     connect = lambda _address, timeout: listening  # noqa: E731
     monkeypatch.setattr(hosted_stores, "socket", SimpleNamespace(create_connection=connect))

@@ -201,7 +201,7 @@ def test_code_that_swallows_is_interrupted_again_and_named(
     assert delivered.attempts == n_swallowed + 1 >= 2
     source = Path(__file__).read_text().splitlines()
     wanted = 1 + next(n for n, line in enumerate(source) if "the point" in line)
-    assert delivered.swallowed_at == (f"{__file__}:{wanted} in work",)
+    assert delivered.swallowed_at == [f"{__file__}:{wanted} in work"]
 
 
 def test_clean_up_is_not_interrupted_however_long_it_takes(interrupt: MainThreadInterrupt) -> None:
@@ -327,7 +327,7 @@ def test_where_both_handlers_were_replaced_that_is_said_once(
     """Nothing is raised by another way, which would not see what it breaks into."""
 
     def work() -> None:
-        numbers = [number for number in interrupt.numbers if number]
+        numbers = list(interrupt._before)
         assert len(numbers) == 2
         for number in numbers:
             signal.signal(number, signal.SIG_IGN)
@@ -508,7 +508,7 @@ def test_a_call_in_the_memory_of_one_that_is_gone_has_swallowed_nothing(
         return sys._getframe()
 
     interrupt.arm(Restart)
-    interrupt._requested_at = 0.0  # what a request leaves, without its signal
+    interrupt._now.requested_at = 0.0  # what a request leaves, without its signal
     with pytest.raises(Restart):
         interrupt._handle(interrupt.signal, frame := here())
     known, frame = id(frame), None

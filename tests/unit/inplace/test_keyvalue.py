@@ -243,7 +243,7 @@ def test_too_much_is_refused_and_changes_nothing(
     two: tuple[Client, Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A value, what is appended to it, what ranks gather, and all of the store."""
-    a, _ = two
+    a, b = two
     most = keyvalue.VALUE_BYTES_MAX
     a.ask("set", key="k", value="x" * most)
     with pytest.raises(RequestError, match=f"'k' would hold {most + 1} bytes, limit {most}"):
@@ -263,7 +263,7 @@ def test_too_much_is_refused_and_changes_nothing(
     assert a.ask("gather", key="g", place=0, of=2, value="x" * 15) == "waits"
     with pytest.raises(RequestError, match="'g': 1 of 2 ranks have brought 17 bytes"):
         a.ask("gather", key="g", place=1, of=2, value="y" * 15)
-    assert a.ask("gather", key="g", place=1, of=2, value="y") == ["x" * 15, "y"]
+    assert b.ask("gather", key="g", place=1, of=2, value="y") == ["x" * 15, "y"]
 
 
 def test_a_number_beyond_64_bits_is_refused(two: tuple[Client, Client]) -> None:
@@ -280,9 +280,12 @@ def test_a_client_that_gave_up_leaves_nothing_behind(two: tuple[Client, Client])
     """A key that never comes is asked for again and again by a loop with a timeout."""
     a, _ = two
     for number in range(100):
-        client = Client(a.values, [])
-        client.ask("get", key="never")
-        client.ask("gather", key="g", place=number, of=1000, value="x")
-        a.values.forget(client)
+        waits, gathers = Client(a.values, []), Client(a.values, [])
+        waits.ask("get", key="never")
+        gathers.ask("gather", key="g", place=number, of=1000, value="x")
+        with pytest.raises(RequestError, match="another request of this client waits"):
+            waits.ask("get", key="another")
+        a.values.forget(waits)
+        a.values.forget(gathers)
     room = a.values._rooms[0]
-    assert (room.waiters, room.gathers, room.bytes, a.values._clients) == ({}, {}, 0, {})
+    assert (room.waiters, room.gathers, room.bytes, a.values._waiting) == ({}, {}, 0, {})

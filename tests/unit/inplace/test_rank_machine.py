@@ -16,7 +16,6 @@ from holdfast.inplace.pure.rank import (
     MayLeave,
     RankMachine,
     RankPhase,
-    StopInterrupt,
     Unwind,
 )
 
@@ -34,7 +33,7 @@ CAUGHT = msg.FaultReported(0, ME, FaultKind.EXCEPTION, "an interrupt that no pro
 LEAVES = msg.RankLeaves(0, ME, fault=True, text="SystemExit: 5")
 FINISHED = msg.Exit(finished=True)
 FAILED = msg.Exit(finished=False, text="no rank is left")
-LOST = msg.CoordinatorLost("the coordinator is gone")
+LOST = msg.Exit(False, "the coordinator is gone")
 REFUSED = msg.RankRefused(ME, "two processes")
 FREE_ALL = msg.AbortEpoch(0, ())
 """The abort of a rank whose call is over, for the watcher."""
@@ -139,13 +138,15 @@ def test_a_rank_in_the_users_code_is_interrupted_when_the_abort_is_done() -> Non
     assert rank.handle(abort()) == [abort()]
     assert rank.handle(AbortDone()) == [Interrupt()]
     assert rank.must_unwind
-    assert rank.handle(CAUGHT) == [StopInterrupt(), Unwind()]
+    assert rank.is_interrupting
+    assert rank.handle(CAUGHT) == [Unwind()]
+    assert not rank.is_interrupting
 
 
 @pytest.mark.parametrize("back", [DONE, RAISED, CAUGHT])
 def test_what_comes_back_after_the_abort_is_told_to_nobody(back: Event) -> None:
     """Rules 2 and 3: an error is an echo, a return was an interruption."""
-    assert after("interrupted", back) == [StopInterrupt(), Unwind()]
+    assert after("interrupted", back) == [Unwind()]
     assert after("aborting", back) == []
     assert after("aborting", back, AbortDone()) == [Unwind()]
 
@@ -242,7 +243,7 @@ def test_the_end_frees_whoever_waits_in_a_collective_first(end: Event, text: str
         assert after(where, end, AbortDone()) == [failed(text)]
     assert after("running", end) == [FREE_ALL]
     assert after("running", end, AbortDone()) == [Interrupt()]
-    assert after("running", end, AbortDone(), CAUGHT) == [StopInterrupt(), failed(text)]
+    assert after("running", end, AbortDone(), CAUGHT) == [failed(text)]
     assert after("running", end, DONE, AbortDone()) == [failed(text)]
 
 
@@ -258,7 +259,7 @@ def test_the_end_in_a_restart_is_told_when_the_rank_is_back(end: Event, text: st
     assert after("aborting", end, AbortDone()) == [Interrupt()]
     assert after("aborting, back", end, AbortDone()) == [failed(text)]
     assert after("interrupted", end) == []
-    assert after("interrupted", end, CAUGHT) == [StopInterrupt(), failed(text)]
+    assert after("interrupted", end, CAUGHT) == [failed(text)]
     assert after("unwinding", end) == []
     assert after("unwinding", end, READY) == [failed(text)]
 
@@ -345,11 +346,9 @@ def test_who_leaves_with_nothing_to_abort_goes_at_once(where: str) -> None:
 
 
 def test_who_leaves_while_it_is_interrupted_is_interrupted_no_more() -> None:
-    assert after("interrupted", LEAVES) == [
-        StopInterrupt(),
-        LEAVES,
-        MayLeave(),
-    ]
+    rank = rank_that_is("interrupted")
+    assert rank.handle(LEAVES) == [LEAVES, MayLeave()]
+    assert not rank.is_interrupting
 
 
 def test_who_leaves_while_all_abort_goes_when_that_is_done() -> None:
@@ -398,6 +397,7 @@ def test_the_users_code_must_be_left_only_in_a_restart(where: str) -> None:
     restarts = {"aborting", "interrupted", "aborting, back", "unwinding"}
     assert rank.must_unwind == (where in restarts)
     assert rank.is_in_user_code == (where in {"running", "aborting", "interrupted"})
+    assert rank.is_interrupting == (where == "interrupted")
 
 
 # ------------------------------------------------------------------ hangs, again and again

@@ -29,6 +29,7 @@ def test_an_abort_that_fails_is_repeated_and_said_once(caplog: pytest.LogCapture
     session = bare_session(ours, page, abort_again)
     try:
         session.begin(2)
+        session._machine.is_interrupting = True
         session._carry_out([machine.Interrupt()])
         assert has_gone_on.wait(BOUND_S)
     finally:

@@ -46,6 +46,7 @@ from holdfast.inplace.pure.timing import StartFaults
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
 
 MAX_CAUSES = 64
 """Causes in one message: the first ones explain, and a frame has a size limit."""
@@ -148,13 +149,9 @@ class Coordinator:
         self._start_faults = StartFaults(timeouts.max_start_faults)
 
     @property
-    def members(self) -> frozenset[int]:
+    def members(self) -> AbstractSet[int]:
         """Ranks that take part, by the number they were born with."""
-        return frozenset(self._members)
-
-    def is_member(self, rank: int) -> bool:
-        """Whether this rank takes part."""
-        return rank in self._members
+        return self._members.keys()
 
     def next_deadline(self) -> float | None:
         """When to feed :class:`TimePassed`, at the latest."""
@@ -256,12 +253,8 @@ class Coordinator:
 
     def _done(self, node: str, done: msg.Done, now: float) -> list[Effect]:
         member = self._member(node, done.rank)
-        if (
-            member is None
-            or member.done
-            or self.phase is not CallPhase.RUNNING
-            or done.epoch != self.epoch
-        ):
+        is_due = self.phase is CallPhase.RUNNING and done.epoch == self.epoch
+        if member is None or member.done or not is_due:
             return []
         member.done = True
         self._waiting -= 1

@@ -3,8 +3,8 @@
 Pure: ``handle(event, now)`` returns effects, :meth:`Guard.next_deadline` says when it wants to be
 woken. Times are seconds on the caller's monotonic clock, which the marks of the ranks share.
 
-Messages of the node's ranks go up, those of the coordinator go down; Ready goes up once, when the
-last local rank is ready. A rank whose process ends is reported dead.
+Messages of the node's ranks go up, those of the coordinator down; RanksReady once, when the last
+local rank is ready. A rank whose process ends is reported dead.
 
 Progress. Each rank marks its page: by its main thread every interval (*automatic*), and where its
 function calls ``ping()`` (*manual*, once it has in this epoch). Any mark older than a limit counts;
@@ -19,10 +19,8 @@ the clock starts anew with each epoch, and where the rank comes back from waitin
 
 Tickless: the page is read when the earliest limit could run out, not before.
 
-Fencing. The guard's beats come back; the time at which the last one that did was *sent* starts a
-lease. When it runs out, or the connection ends, the others may go on without this node: its ranks
-are asked to leave, and get SIGKILL if they do not. The ranks have a lease from their guard, too,
-which they keep themselves where this guard is stopped. Figures: ``inplace/pure/timing.py``.
+Fencing. When the guard's lease runs out, or its connection ends, the others may go on without this
+node: its ranks are asked to leave, and get SIGKILL if they do not (``inplace/pure/timing.py``).
 
 Invariants: H-1 no rank is called hung before its earliest limit, by a page read after that instant.
 H-2 it is, then. K-2 no signal before the evidence was asked for and came, or took too long.
@@ -39,8 +37,16 @@ from holdfast.base.pure.never import assert_never
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.evidence import RankDigest
 from holdfast.inplace.pure import messages as msg
-from holdfast.inplace.pure.job_calls import CallBegan, CallEnded, EndsHungRank, FaultKind, OfGuard
-from holdfast.inplace.pure.restart_note import RestartNote
+from holdfast.inplace.pure.job_calls import (
+    CAUSES_MAX,
+    CallBegan,
+    CallEnded,
+    Cause,
+    EndsHungRank,
+    FaultKind,
+    OfGuard,
+    RestartedInPlace,
+)
 from holdfast.inplace.pure.timing import (
     LEASE_SHARE,
     guard_fence_s,
@@ -50,6 +56,8 @@ from holdfast.inplace.pure.timing import (
 )
 from holdfast.page.pure.clocks import MAIN_THREAD, MainThreadMarks, RunningClock
 from holdfast.watch.pure import hang
+
+_CAUSE_CHARS_MAX = 500
 
 
 # ---------------------------------------------------------------- events
@@ -158,19 +166,8 @@ class _At(enum.Enum):
 
 
 class _GuardedRank:
-    __slots__ = (
-        "at",
-        "clock_from",
-        "epoch_from",
-        "has_soft_fault",
-        "kill",
-        "look_at",
-        "seen",
-        "spared",
-        "standing",
-    )
-
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.at = _At.WAITING
         self.standing: msg.Standing | None = None
         self.clock_from = 0.0
@@ -187,6 +184,44 @@ class _GuardedRank:
     @property
     def is_killed(self) -> bool:
         return self.kill is not None and self.kill.is_killed
+
+
+class _Restart:
+    """A restart, for the launcher of this node: from its first abort to the next call.
+
+    Attributes:
+        began: Its first cause; None: not known.
+        noticed_at: The abort reached this node.
+        awaited: Ranks of this node in the function with unknown last progress: only their pages
+            have it, until they are freed. Empty where no rank hangs.
+    """
+
+    def __init__(self, abort: msg.AbortEpoch, running: list[int], now: float) -> None:
+        self.noticed_at = now
+        self.began = _shortened(abort.causes[0]) if abort.causes else None
+        self._progress_at = now
+        self.awaited = set(running) if abort.is_hang else set()
+
+    def saw(self, rank: int, progress_at: float) -> None:
+        if rank in self.awaited:
+            self.awaited.discard(rank)
+            self._progress_at = min(self._progress_at, progress_at)
+
+    def ended(self, commit: msg.Commit, now: float) -> RestartedInPlace:
+        return RestartedInPlace(
+            call=commit.epoch,
+            causes=tuple(_shortened(cause) for cause in commit.causes[:CAUSES_MAX]),
+            n_causes=len(commit.causes),
+            progress_at=self._progress_at,
+            noticed_at=self.noticed_at,
+            entered_at=now,
+            verdict=commit.verdict,
+        )
+
+
+def _shortened(cause: Cause) -> Cause:
+    """All of them have to fit into a request to a launcher."""
+    return Cause(cause.rank, cause.kind, cause.text[:_CAUSE_CHARS_MAX])
 
 
 class Guard:
@@ -208,7 +243,7 @@ class Guard:
         self._is_over = False
         self._is_lost = False
         self._fence_at: float | None = None
-        self._restart: RestartNote | None = None
+        self._restart: _Restart | None = None
 
     @property
     def ranks(self) -> frozenset[int]:
@@ -236,7 +271,6 @@ class Guard:
                 | msg.Exit()
                 | msg.RankRefused()
                 | msg.Echo()
-                | msg.CoordinatorLost()
             ):
                 return self._relay_down(event, now)
             case CoordinatorGone():
@@ -262,7 +296,7 @@ class Guard:
             return [
                 TellRank(rank, msg.RankRefused(rank, f"there are two processes with RANK {rank}"))
             ]
-        self._ranks[rank] = _GuardedRank()
+        self._ranks[rank] = _GuardedRank(rank)
         if self._beat_at is None:
             self._beat_at = now + self._limits.beat_s
             self._answered_at = now
@@ -301,7 +335,7 @@ class Guard:
                 is_due = message.epoch == self._epoch and rank.at is _At.UNWINDING
                 if not is_due or rank.kill:
                     return []
-                return self._condemn(number, rank, message.text, now)
+                return self._condemn(rank, message.text, now)
             case msg.JoinCall() | msg.Dead() | msg.GuardBeat():
                 return []
             case _:
@@ -309,13 +343,9 @@ class Guard:
         return [message]
 
     def _rest(self, rank: _GuardedRank, at: _At = _At.WAITING) -> None:
-        """It is in the wrapper, or out: no limits."""
+        """It is in the wrapper, or out: no limits, and a verdict not carried out yet is dropped."""
         rank.at = at
         rank.look_at = None
-        self._spare(rank)
-
-    def _spare(self, rank: _GuardedRank) -> None:
-        """A verdict is dropped where the rank comes back before it is carried out."""
         if rank.kill is not None and rank.kill.step == TAKING_EVIDENCE:
             rank.kill = None
 
@@ -333,13 +363,16 @@ class Guard:
         rank = self._ranks.get(number)
         if rank is None:
             return []
+        if rank.kill is None:
+            return self._report_gone(rank, FaultKind.TERMINATED, how)
+        return self._report_gone(rank, FaultKind.HARD_TIMEOUT, rank.kill.why)
+
+    def _report_gone(self, rank: _GuardedRank, kind: FaultKind, how: str) -> list[Effect]:
+        """Report a rank that was still in the call, and expect nothing more from it."""
         effects: list[Effect] = []
         if rank.at is not _At.OUT and not self._is_over and not self._is_lost:
-            dead = msg.Dead(number, FaultKind.TERMINATED, how)
-            if rank.kill is not None:
-                dead = msg.Dead(number, FaultKind.HARD_TIMEOUT, rank.kill.why, rank.seen)
-            effects.append(dead)
-        return effects + self._drop(number)
+            effects.append(msg.Dead(rank.number, kind, how, rank.seen))
+        return effects + self._drop(rank.number)
 
     def _drop(self, number: int) -> list[Effect]:
         """Nothing more comes from this rank."""
@@ -366,16 +399,21 @@ class Guard:
                 self._epoch = message.epoch
                 for rank in self._here():
                     self._start(rank, now)
-                began = [CallBegan(self._cycle, self._in_call())]
-                return [
-                    *(began if message.epoch == 0 else ()),
-                    *self._send_ranks(message),
-                    *self._report_restart(message, now),
-                ]
+                effects = self._send_ranks(message)
+                if message.epoch == 0:
+                    effects.insert(0, CallBegan(self._cycle, self._in_call()))
+                if self._restart is not None:
+                    effects.append(self._restart.ended(message, now))
+                    self._restart = None
+                return effects
             case msg.AbortEpoch():
                 if message.epoch != self._epoch:
                     return []
-                looks = self._note_restart(message, now)
+                looks: list[Effect] = []
+                if self._restart is None:
+                    running = [n for n, rank in self._ranks.items() if rank.at is _At.RUNNING]
+                    self._restart = _Restart(message, running, now)
+                    looks += [ReadPage(number) for number in self._restart.awaited]
                 for rank in self._here():
                     if rank.at is _At.WAITING:
                         rank.clock_from = now
@@ -399,25 +437,12 @@ class Guard:
                 # First: a rank that gets the message may end, and its launcher judges by this.
                 ended = CallEnded(self._cycle, self._in_call(), message.finished)
                 return [ended, self._renew(), *self._send_ranks(message)]
-            case msg.CoordinatorLost():
-                return []
             case _:
                 assert_never(message)
 
     def _send_ranks(self, message: msg.Down) -> list[Effect]:
         """Ranks that leave get an abort, too, to free their own collectives."""
         return [TellRank(n, message) for n, rank in self._ranks.items() if not rank.is_killed]
-
-    def _note_restart(self, abort: msg.AbortEpoch, now: float) -> list[Effect]:
-        if self._restart is not None:
-            return []
-        running = [n for n, rank in self._ranks.items() if rank.at is _At.RUNNING]
-        self._restart = RestartNote(abort, running, now)
-        return [ReadPage(number) for number in self._restart.awaited]
-
-    def _report_restart(self, commit: msg.Commit, now: float) -> list[Effect]:
-        note, self._restart = self._restart, None
-        return [] if note is None else [note.finish(commit, now)]
 
     def _in_call(self) -> tuple[int, ...]:
         return tuple(sorted(self.ranks))
@@ -447,7 +472,7 @@ class Guard:
         for rank in self._here():
             rank.look_at = None
         # Those that leave wait for an abort, which does not come any more.
-        return [TellRank(number, msg.CoordinatorLost(how)) for number in self._ranks]
+        return [TellRank(number, msg.Exit(False, how)) for number in self._ranks]
 
     def _fence_s(self) -> float:
         return guard_fence_s(self._limits.silence_s, self._limits.grace_s)
@@ -478,7 +503,7 @@ class Guard:
         # Instants are compared, not ages: rounding must not delay a verdict that is due now.
         if now >= hard.deadline:
             why = f"{text} (hard_timeout {self._limits.hard_s:g} s)"
-            return self._condemn(number, rank, why, now)
+            return self._condemn(rank, why, now)
         rank.look_at = hard.deadline
         if rank.at is not _At.RUNNING or rank.has_soft_fault:
             return []
@@ -509,13 +534,13 @@ class Guard:
         for number in kill.ranks:
             rank = self._ranks.get(number)
             if rank is not None and rank.at is _At.UNWINDING and not rank.kill:
-                effects += self._condemn(number, rank, kill.text, now)
+                effects += self._condemn(rank, kill.text, now)
         return effects
 
-    def _condemn(self, number: int, rank: _GuardedRank, why: str, now: float) -> list[Effect]:
+    def _condemn(self, rank: _GuardedRank, why: str, now: float) -> list[Effect]:
         rank.look_at = rank.seen = None
         rank.kill = self._ladder(why)
-        return [TakeRankEvidence(number, why, rank.kill.take_evidence(now))]
+        return [TakeRankEvidence(rank.number, why, rank.kill.take_evidence(now))]
 
     def _ladder(self, why: str) -> KillLadder:
         return KillLadder(why, SIGTERM, self._limits.grace_s)
@@ -526,30 +551,26 @@ class Guard:
             return []
         rank.seen = seen
         rank.kill.evidence_taken(now)
-        return self._go_on(number, rank, rank.kill, now)
+        return self._go_on(rank, rank.kill, now)
 
-    def _go_on(self, number: int, rank: _GuardedRank, kill: KillLadder, now: float) -> list[Effect]:
+    def _go_on(self, rank: _GuardedRank, kill: KillLadder, now: float) -> list[Effect]:
         """Take the next step of its end, if that is due."""
         step = kill.climb(now)
         if step is None:
             return []
-        if step != STUCK:
-            signal = Signal(number, kill.signals, kill.why)
-            report = [self._ends_hung(number, kill.why, rank)]
-            return [*(report if step == SIGNALLED else ()), signal]
-        # It sits in the kernel. Whatever it was doing, it does no more in user space.
-        effects: list[Effect] = []
-        if rank.at is not _At.OUT and not self._is_lost and not self._is_over:
-            text = f"{kill.why}; it cannot be killed"
-            dead = msg.Dead(number, FaultKind.HARD_TIMEOUT, text, rank.seen)
-            effects.append(dead)
-        return effects + self._drop(number)
+        if step == STUCK:
+            # It sits in the kernel. Whatever it was doing, it does no more in user space.
+            return self._report_gone(
+                rank, FaultKind.HARD_TIMEOUT, f"{kill.why}; it cannot be killed"
+            )
+        signal = Signal(rank.number, kill.signals, kill.why)
+        return [self._ends_hung(rank, kill.why), signal] if step == SIGNALLED else [signal]
 
-    def _ends_hung(self, number: int, why: str, rank: _GuardedRank) -> EndsHungRank:
-        note = self._restart
-        if note is None or note.began is None or note.began.rank == number:
-            return EndsHungRank(number, why, rank.seen)
-        return EndsHungRank(number, why, rank.seen, note.began, note.noticed_at)
+    def _ends_hung(self, rank: _GuardedRank, why: str) -> EndsHungRank:
+        restart = self._restart
+        if restart is None or restart.began is None or restart.began.rank == rank.number:
+            return EndsHungRank(rank.number, why, rank.seen)
+        return EndsHungRank(rank.number, why, rank.seen, restart.began, restart.noticed_at)
 
     # ------------------------------------------------------------ time
 
@@ -558,9 +579,8 @@ class Guard:
         lease_until = self._lease_until()
         if lease_until is not None and now >= lease_until:
             silence = self._limits.silence_s * LEASE_SHARE
-            effects += self._lose_coordinator(
-                f"the coordinator has not answered for {silence:g} s", now
-            )
+            how = f"the coordinator has not answered for {silence:g} s"
+            effects += self._lose_coordinator(how, now)
         if self._beat_at is not None and now >= self._beat_at:
             self._beat_at = now + self._limits.beat_s
             effects.append(msg.GuardBeat(now))
@@ -576,5 +596,5 @@ class Guard:
             if rank.look_at is not None and now >= rank.look_at:
                 effects.append(ReadPage(number))
             elif rank.kill is not None:
-                effects += self._go_on(number, rank, rank.kill, now)
+                effects += self._go_on(rank, rank.kill, now)
         return effects

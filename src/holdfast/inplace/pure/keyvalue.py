@@ -2,7 +2,7 @@
 
 Ranks use it to find each other anew in each epoch (process groups, rank assignment). It lives
 beside the coordinator, so it outlives any rank. Each epoch has a room, which is dropped when no
-rank can be in it any more. A client has one request at a time under way, by the number ``id``.
+rank can be in it any more. A client has one request at a time under way, with the number ``id``.
 
     set  get  add  append  compare_set  check  wait  delete  count      (torch's Store, in short)
     gather      a value of each of ``of`` ranks, for all of them, once all have come or left
@@ -32,7 +32,6 @@ STORE_FRAME_BYTES_MAX = 13 << 20
 _KEYS_MAX = 1 << 16
 _INT64 = 1 << 63
 _ROOMS_AHEAD = 1024
-_REQUESTS_MAX = 64
 _INLINE_BYTES = 1 << 16
 """Longest list of gathered values that is sent as it is."""
 PIECE_BYTES = 1 << 15
@@ -47,16 +46,26 @@ Reply = tuple[object, dict[str, Any]]
 
 
 class _Waiter:
-    __slots__ = ("client", "keys", "number", "room", "wants_values")
+    """A request that is answered when all of ``missing`` have values."""
+
+    __slots__ = ("client", "missing", "number", "wants_value")
 
     def __init__(
-        self, client: object, number: int, room: _Room, keys: set[str], *, wants_values: bool
+        self, client: object, number: int, missing: set[str], *, wants_value: bool
     ) -> None:
         self.client = client
         self.number = number
-        self.room = room
-        self.keys = keys
-        self.wants_values = wants_values
+        self.missing = missing
+        self.wants_value = wants_value
+
+
+class _Gather:
+    """One exchange: values by place, and how many living ranks there were at the beginning."""
+
+    def __init__(self, of: int) -> None:
+        self.of = of
+        self.came: dict[int, tuple[object, int, str]] = {}
+        self.bytes = 0
 
 
 class _Room:
@@ -72,25 +81,20 @@ class _Room:
         """Ranks, as they were born, that have left this epoch without a fault."""
         self.bytes = 0
 
+    def take_back_wait(self, waiter: _Waiter) -> None:
+        for key in waiter.missing:
+            others = self.waiters.get(key, {})
+            others.pop(waiter, None)
+            if not others:
+                self.waiters.pop(key, None)
 
-class _Gather:
-    """One exchange: values by place, and how many living ranks there were at the beginning."""
-
-    def __init__(self, of: int) -> None:
-        self.of = of
-        self.came: dict[int, tuple[object, int, str]] = {}
-        self.bytes = 0
-
-
-class _Client:
-    """The waits of one client."""
-
-    __slots__ = ("gathers", "waiters")
-
-    def __init__(self) -> None:
-        self.waiters: dict[_Waiter, None] = {}
-        self.gathers: dict[tuple[int, str, int], None] = {}
-        """Room, key and place."""
+    def take_back_value(self, key: str, place: int) -> None:
+        gather = self.gathers[key]
+        _, _, value = gather.came.pop(place)
+        gather.bytes -= len(value)
+        self.bytes -= len(value)
+        if not gather.came:
+            del self.gathers[key]
 
 
 CALL_ROOM = -1
@@ -103,7 +107,8 @@ class KeyValues:
     def __init__(self) -> None:
         self._rooms: dict[int, _Room] = {}
         self._first_room = 0
-        self._clients: dict[object, _Client] = {}
+        self._waiting: dict[object, Callable[[], None]] = {}
+        """Of each client whose request waits: takes it back."""
         self._requests: Mapping[str, Callable[[_Room, Mapping[str, Any]], Any]] = {
             "set": self._set,
             "add": self._add,
@@ -131,26 +136,12 @@ class KeyValues:
             return []
         its = self._rooms.setdefault(room, _Room())
         its.left.add(rank)
-        return [reply for key in list(its.gathers) for reply in self._gathered(room, its, key)]
+        return [reply for key in list(its.gathers) for reply in self._gathered(its, key)]
 
     def forget(self, client: object) -> None:
         """Answer ``client`` no more, and take back values that it waits with in a gather."""
-        its = self._clients.pop(client, None)
-        if its is None:
-            return
-        for waiter in its.waiters:
-            self._unlist(waiter)
-        for number, key, place in its.gathers:
-            room = self._rooms.get(number)
-            gather = room.gathers.get(key) if room is not None else None
-            came = gather.came.get(place) if gather is not None else None
-            if room is None or gather is None or came is None or came[0] is not client:
-                continue
-            del gather.came[place]
-            gather.bytes -= len(came[2])
-            room.bytes -= len(came[2])
-            if not gather.came:
-                del room.gathers[key]
+        if (take_back := self._waiting.pop(client, None)) is not None:
+            take_back()
 
     def request(self, client: object, body: Mapping[str, Any]) -> list[Reply]:
         """Answers that follow from ``body``, to ``client`` and to others.
@@ -169,9 +160,9 @@ class KeyValues:
         room = self._rooms.setdefault(room_number, _Room())
         if op in ("get", "wait"):
             keys = [_text(body, "key")] if op == "get" else _keys(body)
-            return self._wait(room, client, number, keys, wants_values=op == "get")
+            return self._wait(room, client, number, keys, wants_value=op == "get")
         if op == "gather":
-            return self._gather(room_number, room, client, number, body)
+            return self._gather(room, client, number, body)
         handle = self._requests.get(op) if isinstance(op, str) else None
         if handle is None:
             raise RequestError(f"unknown request {shown(op)}")
@@ -230,11 +221,11 @@ class KeyValues:
             )
         held = room.values.get(key)
         more = len(value) - len(held) if held is not None else len(key) + len(value)
-        self._make_room(more, body)
+        self._check_total(more, body)
         room.values[key] = value
         room.bytes += more
 
-    def _make_room(self, more: int, body: Mapping[str, Any]) -> None:
+    def _check_total(self, more: int, body: Mapping[str, Any]) -> None:
         held = sum(room.bytes for room in self._rooms.values())
         if more > 0 and held + more > STORE_BYTES_MAX:
             raise RequestError(
@@ -244,46 +235,36 @@ class KeyValues:
 
     # ------------------------------------------------------------ waiting
 
-    def _client(self, client: object) -> _Client:
-        its = self._clients.setdefault(client, _Client())
-        if len(its.waiters) + len(its.gathers) >= _REQUESTS_MAX:
-            raise RequestError(f"{_REQUESTS_MAX} requests of this client wait already")
-        return its
-
-    def _unlist(self, waiter: _Waiter) -> None:
-        for key in waiter.keys:
-            others = waiter.room.waiters.get(key)
-            if others is not None:
-                others.pop(waiter, None)
-                if not others:
-                    del waiter.room.waiters[key]
+    def _begin_wait(self, client: object, take_back: Callable[[], None]) -> None:
+        if client in self._waiting:
+            raise RequestError("another request of this client waits already")
+        self._waiting[client] = take_back
 
     def _wake(self, room: _Room, key: str) -> list[Reply]:
         replies = []
         for waiter in room.waiters.pop(key, ()):
-            waiter.keys.discard(key)
-            if not waiter.keys:
-                self._clients[waiter.client].waiters.pop(waiter)
-                value = room.values[key] if waiter.wants_values else None
+            waiter.missing.discard(key)
+            if not waiter.missing:
+                self._waiting.pop(waiter.client, None)
+                value = room.values[key] if waiter.wants_value else None
                 replies.append((waiter.client, {"id": waiter.number, "value": value}))
         return replies
 
     def _wait(
-        self, room: _Room, client: object, number: int, keys: Sequence[str], *, wants_values: bool
+        self, room: _Room, client: object, number: int, keys: Sequence[str], *, wants_value: bool
     ) -> list[Reply]:
         missing = {key for key in keys if key not in room.values}
         if not missing:
-            value = room.values[keys[0]] if wants_values else None
+            value = room.values[keys[0]] if wants_value else None
             return [(client, {"id": number, "value": value})]
-        its = self._client(client)
-        waiter = _Waiter(client, number, room, missing, wants_values=wants_values)
-        its.waiters[waiter] = None
+        waiter = _Waiter(client, number, missing, wants_value=wants_value)
+        self._begin_wait(client, lambda: room.take_back_wait(waiter))
         for key in missing:
             room.waiters.setdefault(key, {})[waiter] = None
         return []
 
     def _gather(
-        self, at: int, room: _Room, client: object, number: int, body: Mapping[str, Any]
+        self, room: _Room, client: object, number: int, body: Mapping[str, Any]
     ) -> list[Reply]:
         key, place, of = _text(body, "key"), body.get("place"), body.get("of")
         if not isinstance(place, int) or not isinstance(of, int):
@@ -296,26 +277,23 @@ class KeyValues:
                 f"{gather.bytes} bytes; with the {len(value)} of this rank it is more than the "
                 f"limit, {GATHERED_BYTES_MAX}"
             )
-        self._make_room(len(value), body)
-        its = self._client(client)
+        self._check_total(len(value), body)
+        self._begin_wait(client, lambda: room.take_back_value(key, place))
         if before := gather.came.get(place):  # of the same rank: it gave up, and asks again
-            self._clients[before[0]].gathers.pop((at, key, place), None)
-            gather.bytes -= len(before[2])
-            room.bytes -= len(before[2])
+            self.forget(before[0])
         room.gathers[key] = gather
         gather.came[place] = (client, number, value)
         gather.bytes += len(value)
         room.bytes += len(value)
-        its.gathers[at, key, place] = None
-        return self._gathered(at, room, key)
+        return self._gathered(room, key)
 
-    def _gathered(self, at: int, room: _Room, key: str) -> list[Reply]:
+    def _gathered(self, room: _Room, key: str) -> list[Reply]:
         gather = room.gathers[key]
         if len(gather.came) < gather.of - len(room.left):
             return []
         del room.gathers[key]
-        in_order = sorted(gather.came.items(), key=lambda item: item[0])
-        text = "[" + ",".join(value for _, (_, _, value) in in_order) + "]"
+        in_order = [came for _, came in sorted(gather.came.items(), key=lambda item: item[0])]
+        text = "[" + ",".join(value for _, _, value in in_order) + "]"
         room.bytes -= gather.bytes
         answer: dict[str, Any] = {"value": text}
         if len(text) > _INLINE_BYTES:
@@ -323,9 +301,9 @@ class KeyValues:
             room.gathered[key] = pieces = cut(text)
             room.bytes += sum(map(len, pieces))
             answer = {"pieces": len(pieces)}
-        for place, (client, _, _) in in_order:
-            self._clients[client].gathers.pop((at, key, place), None)
-        return [(client, {"id": number, **answer}) for _, (client, number, _) in in_order]
+        for client, _, _ in in_order:
+            self._waiting.pop(client, None)
+        return [(client, {"id": number, **answer}) for client, number, _ in in_order]
 
     def _piece(self, room: _Room, body: Mapping[str, Any]) -> str:
         pieces, index = room.gathered.get(_text(body, "key"), []), body.get("index")

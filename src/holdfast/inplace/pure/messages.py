@@ -5,7 +5,7 @@ Their JSON form follows from their fields (``base/pure/codec.py``).
     up     JoinCall FaultReported RankLeaves Done RanksReady     rank -> guard -> coordinator
            Dead RankReturned GuardBeat HungAgain
     down   AbortEpoch Commit KillLateRanks Exit            coordinator -> guard -> rank
-           RankRefused Echo CoordinatorLost
+           RankRefused Echo
     only between a rank and its guard: Attach, before all others; Hosting, GuardLog
 
 Connections keep order and lose nothing while they last; with one, its sender is lost. *Epoch*: one
@@ -188,8 +188,9 @@ class KillLateRanks(Value):
 class Exit(Value):
     """The call is over for all. ``finished`` False: it failed, for the reason in ``text``.
 
-    ``gave_up``: too many iterations have failed at their start. ``disagree``: ranks have computed
-    different assignments.
+    A guard sends one by itself where it has lost the coordinator: others may go on. ``gave_up``:
+    too many iterations have failed at their start. ``disagree``: ranks have computed different
+    assignments.
     """
 
     finished: bool
@@ -211,12 +212,6 @@ class Echo(Value):
     sent_at: float
 
 
-class CoordinatorLost(Value):
-    """To the ranks of a guard: its coordinator is gone, or it is; leave, the others may go on."""
-
-    text: Text
-
-
 Up = (
     JoinCall
     | FaultReported
@@ -228,7 +223,7 @@ Up = (
     | GuardBeat
     | HungAgain
 )
-Down = AbortEpoch | Commit | KillLateRanks | Exit | RankRefused | Echo | CoordinatorLost
+Down = AbortEpoch | Commit | KillLateRanks | Exit | RankRefused | Echo
 
 
 # ---------------------------------------------------------------- between a rank and its guard

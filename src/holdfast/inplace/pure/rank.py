@@ -56,7 +56,7 @@ class AbortDone(Value):
     blocked: Blocked | None = None
 
 
-FromMain = (
+Event = (
     msg.JoinCall
     | msg.FaultReported
     | msg.Done
@@ -64,17 +64,14 @@ FromMain = (
     | msg.RankLeaves
     | msg.RankReturned
     | Entered
+    | AbortDone
+    | msg.Down
 )
-Event = FromMain | AbortDone | msg.Down
 
 
 # ---------------------------------------------------------------- effects
 class Interrupt(Value):
-    """Raise in the main thread, again and again until :class:`StopInterrupt`."""
-
-
-class StopInterrupt(Value):
-    """The main thread has seen the interrupt, or is out of the user's code."""
+    """Raise in the main thread, again and again while ``is_interrupting``."""
 
 
 class Unwind(Value):
@@ -89,7 +86,7 @@ Directive = msg.Commit | msg.Exit | Unwind | MayLeave
 """The main thread's next step. A later one replaces an earlier one that was not taken yet, except
 ``Commit``: that is taken first, since it says from which assignment all ranks start."""
 
-Effect = msg.Up | msg.AbortEpoch | Interrupt | StopInterrupt | Directive
+Effect = msg.Up | msg.AbortEpoch | Interrupt | Directive
 """``Up`` goes to the guard. ``Abort`` is for the watcher, which carries it out and then feeds
 :class:`AbortDone`."""
 
@@ -113,15 +110,18 @@ class RankMachine:
     Attributes:
         phase: Where it is.
         epoch: The one it is in or has left last; -1 before the first.
+        is_in_user_code: The main thread is where it may be interrupted.
+        is_interrupting: It is to be interrupted, and has not seen that yet.
+        hangs: Of this rank by itself.
     """
 
     def __init__(self, rank: int, soft_s: float = 60.0) -> None:
         self._rank = rank
-        self._hangs = Hangs(soft_s)
+        self.hangs = Hangs(soft_s)
         self.phase = RankPhase.JOINING
         self.epoch = -1
-        self._in_user_code = False
-        self._is_interrupting = False
+        self.is_in_user_code = False
+        self.is_interrupting = False
         self._is_leaving = False
         self._failure: msg.Exit | None = None
 
@@ -129,16 +129,6 @@ class RankMachine:
     def must_unwind(self) -> bool:
         """Whether the user's code should not begin, or go on."""
         return self.phase in (RankPhase.ABORTING, RankPhase.UNWINDING) or self._failure is not None
-
-    @property
-    def is_in_user_code(self) -> bool:
-        """Whether the main thread is where it may be interrupted."""
-        return self._in_user_code
-
-    @property
-    def hangs_in_a_row(self) -> int:
-        """Iterations before this one in which it hung by itself, one after the other."""
-        return self._hangs.in_a_row
 
     @property
     def has_left(self) -> bool:
@@ -171,7 +161,7 @@ class RankMachine:
                 return self._abort(event)
             case msg.Exit():
                 return self._exit(event)
-            case msg.RankRefused() | msg.CoordinatorLost():
+            case msg.RankRefused():
                 return self._fail(event.text)
             case msg.KillLateRanks() | msg.Echo():
                 return []
@@ -182,23 +172,16 @@ class RankMachine:
 
     def _enter(self) -> list[Effect]:
         """With an abort under way, the interrupt comes as soon as it is done; or it is now."""
-        self._in_user_code = True
+        self.is_in_user_code = True
         return self._interrupt() if self.phase is RankPhase.UNWINDING else []
 
-    def _out_of_user_code(self) -> list[Effect]:
-        self._in_user_code = False
-        if not self._is_interrupting:
-            return []
-        self._is_interrupting = False
-        return [StopInterrupt()]
-
     def _come_back(self, message: msg.Done | msg.FaultReported, then: RankPhase) -> list[Effect]:
-        effects = self._out_of_user_code()
+        self.is_in_user_code = self.is_interrupting = False
         if self.phase is RankPhase.RUNNING:
-            self._hangs.did_not_hang()
+            self.hangs.did_not_hang()
             self.phase = then
-            return [*effects, message]
-        return effects + self._direct()
+            return [message]
+        return self._direct()
 
     def _be_ready(self, ready: msg.RanksReady) -> list[Effect]:
         if self._failure is not None:
@@ -207,9 +190,8 @@ class RankMachine:
         return [ready]
 
     def _leave(self, leave: msg.RankLeaves) -> list[Effect]:
-        effects = self._out_of_user_code()
-        if not self._is_leaving:
-            effects.append(leave)
+        self.is_in_user_code = self.is_interrupting = False
+        effects: list[Effect] = [] if self._is_leaving else [leave]
         self._is_leaving = True
         waits_for_abort = self.phase is RankPhase.ABORTING or (
             leave.fault and self.phase in (RankPhase.RUNNING, RankPhase.FAULTED, RankPhase.DONE)
@@ -262,17 +244,17 @@ class RankMachine:
         self.phase = RankPhase.UNWINDING
         why = None
         if blocked is not None:
-            why = self._hangs.looked(blocked)
+            why = self.hangs.looked(blocked)
         else:
-            self._hangs.did_not_hang()
-        if not self._in_user_code:
+            self.hangs.did_not_hang()
+        if not self.is_in_user_code:
             return self._direct()
         if why is not None and self._failure is None:
             return [msg.HungAgain(self.epoch, self._rank, why)]
         return self._interrupt()
 
     def _interrupt(self) -> list[Effect]:
-        self._is_interrupting = True
+        self.is_interrupting = True
         return [Interrupt()]
 
     def _direct(self) -> list[Effect]:

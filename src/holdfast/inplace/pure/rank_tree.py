@@ -23,10 +23,11 @@ Ranks are then numbered in the order of the tree: leaf ``k`` has rank ``k``.
 from __future__ import annotations
 
 import enum
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -108,13 +109,13 @@ class RankTree:
     Attributes:
         rules: Of each layer, the root first.
         paths: Of each leaf, the group it is in, per layer.
-        active: Of each leaf, its active index; ``None``: inactive.
+        owners: Of each active index, its leaf.
         benched: Inactive leaves, the one deactivated last at the end.
     """
 
     rules: tuple[LayerRule, ...]
     paths: tuple[tuple[int, ...], ...]
-    active: tuple[int | None, ...]
+    owners: tuple[int, ...]
     benched: tuple[int, ...]
 
     @property
@@ -125,7 +126,13 @@ class RankTree:
     @property
     def active_world_size(self) -> int:
         """Number of ranks that work."""
-        return len(self.paths) - len(self.benched)
+        return len(self.owners)
+
+    @functools.cached_property
+    def active(self) -> tuple[int | None, ...]:
+        """Of each leaf, its active index; ``None``: inactive."""
+        index_of = {leaf: index for index, leaf in enumerate(self.owners)}
+        return tuple(index_of.get(leaf) for leaf in range(self.world_size))
 
     def without(self, dead: AbstractSet[int]) -> tuple[RankTree, tuple[int | None, ...]]:
         """The tree after the loss of these ranks, and each old rank's new number.
@@ -133,35 +140,28 @@ class RankTree:
         ``None``: it is lost, or given up with its group.
         """
         lost = self._with_groups_too_small(dead)
-        active = list(self.active)
-        benched = _take_reserves(self, lost, active)
-        _fill_back(self, lost, active)
-        for index, leaf in enumerate(_by_index(active, lost)):
-            active[leaf] = index
+        owners = [None if leaf in lost else leaf for leaf in self.owners]
+        _take_reserves(self, lost, owners)
+        _fill_back(self, owners)
+        active = [leaf for leaf in owners if leaf is not None]
+        idle = set(self.benched) - lost - set(active)
+        benched = [leaf for leaf in self.benched if leaf in idle]
         living = [leaf for leaf in range(self.world_size) if leaf not in lost]
-        names: list[int | None] = [None] * self.world_size
-        for name, leaf in enumerate(living):
-            names[leaf] = name
-        tree = replace(
-            self,
-            paths=tuple(self.paths[leaf] for leaf in living),
-            active=tuple(active[leaf] for leaf in living),
-            benched=tuple(new for leaf in benched if (new := names[leaf]) is not None),
+        names = {leaf: name for name, leaf in enumerate(living)}
+        tree = RankTree(
+            self.rules,
+            tuple(self.paths[leaf] for leaf in living),
+            tuple(names[leaf] for leaf in active),
+            tuple(names[leaf] for leaf in benched),
         )
-        return tree, tuple(names)
+        return tree, tuple(names.get(leaf) for leaf in range(self.world_size))
 
     def with_active_world_size(self, size: int) -> RankTree:
         """Ranks with an active index of ``size`` or more are inactive from now on."""
         if size >= self.active_world_size:
             return self
-        spare = sorted(
-            (index, leaf) for leaf, index in enumerate(self.active) if index is not None
-        )[size:]
-        return replace(
-            self,
-            active=tuple(None if i is None or i >= size else i for i in self.active),
-            benched=self.benched + tuple(leaf for _, leaf in spare),
-        )
+        benched = self.benched + self.owners[size:]
+        return RankTree(self.rules, self.paths, self.owners[:size], benched)
 
     def _with_groups_too_small(self, dead: AbstractSet[int]) -> set[int]:
         lost = set(dead)
@@ -210,20 +210,19 @@ def grow(
     order = sorted(range(len(keys)), key=lambda rank: (arrived[rank], rank))
     paths = tuple(arrived[rank] for rank in order)
     counts: defaultdict[int, int] = defaultdict(int)
-    active: list[int | None] = []
+    owners: list[int] = []
     benched: list[int] = []
     for leaf, path in enumerate(paths):
         if any(
             rule.max_ranks is not None and counts[group] >= rule.max_ranks
             for rule, group in zip(rules, path, strict=True)
         ):
-            active.append(None)
             benched.append(leaf)
             continue
-        active.append(leaf - len(benched))
+        owners.append(leaf)
         for group in path:
             counts[group] += 1
-    return RankTree(tuple(rules), paths, tuple(active), tuple(benched)), order
+    return RankTree(tuple(rules), paths, tuple(owners), tuple(benched)), order
 
 
 def _top(rules: Sequence[LayerRule], flag: LayerFlag) -> int:
@@ -234,48 +233,38 @@ def _top(rules: Sequence[LayerRule], flag: LayerFlag) -> int:
     return top
 
 
-def _take_reserves(tree: RankTree, lost: AbstractSet[int], active: list[int | None]) -> list[int]:
-    """Step 2: inactive leaves take indices of lost ones; returns those that are left."""
+def _take_reserves(tree: RankTree, lost: AbstractSet[int], owners: list[int | None]) -> None:
+    """Step 2: inactive leaves take indices of lost ones."""
     top = _top(tree.rules, LayerFlag.RESERVE)
     bench: defaultdict[int, list[int]] = defaultdict(list)
-    living = [leaf for leaf in tree.benched if leaf not in lost]
-    for leaf in living:
-        for group in tree.paths[leaf]:
-            bench[group].append(leaf)
-    for leaf in sorted(lost):
-        if active[leaf] is None:
-            continue
+    for leaf in tree.benched:
+        if leaf not in lost:
+            for group in tree.paths[leaf]:
+                bench[group].append(leaf)
+    taken: set[int] = set()
+    for leaf, index in sorted((leaf, i) for i, leaf in enumerate(tree.owners) if leaf in lost):
         for group in reversed(tree.paths[leaf][top:]):
             inactive = bench[group]
-            while inactive and active[inactive[-1]] is not None:
+            while inactive and inactive[-1] in taken:
                 inactive.pop()  # it was taken through another group
             if inactive:
-                active[inactive.pop()], active[leaf] = active[leaf], None
+                taken.add(inactive[-1])
+                owners[index] = inactive.pop()
                 break
-    return [leaf for leaf in living if active[leaf] is None]
 
 
-def _fill_back(tree: RankTree, lost: AbstractSet[int], active: list[int | None]) -> None:
+def _fill_back(tree: RankTree, owners: list[int | None]) -> None:
     """Step 3: the last of a domain move into its holes."""
     top = _top(tree.rules, LayerFlag.BACKFILL)
     if top == len(tree.rules):
         return
     holes: defaultdict[int, list[int]] = defaultdict(list)
-    owned: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-    for leaf, (path, index) in enumerate(zip(tree.paths, active, strict=True)):
-        if index is None:
-            continue
-        if leaf in lost:
-            holes[path[top]].append(index)
+    owned: defaultdict[int, list[int]] = defaultdict(list)
+    for index, (before, leaf) in enumerate(zip(tree.owners, owners, strict=True)):
+        if leaf is None:
+            holes[tree.paths[before][top]].append(index)
         else:
-            owned[path[top]].append((index, leaf))
+            owned[tree.paths[leaf][top]].append(index)
     for group, indices in holes.items():
-        last = sorted(owned[group])[-len(indices) :]
-        for index, (_, leaf) in zip(sorted(indices), last, strict=False):
-            active[leaf] = index
-
-
-def _by_index(active: Sequence[int | None], lost: AbstractSet[int]) -> list[int]:
-    """Living active leaves, by index."""
-    indices = ((i, leaf) for leaf, i in enumerate(active) if i is not None and leaf not in lost)
-    return [leaf for _, leaf in sorted(indices)]
+        for hole, last in zip(indices, owned[group][-len(indices) :], strict=False):
+            owners[hole], owners[last] = owners[last], None

@@ -35,14 +35,14 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from torch.distributed import ProcessGroupGloo
 
 from holdfast.base.rank_log import rank_logger
 from holdfast.base.torch_private import TCPStore
+from holdfast.inplace.torch_edge.replaced import replaced
 from holdfast.net.half_close import (
     copy_of,
     half_close,
@@ -52,30 +52,16 @@ from holdfast.net.half_close import (
     watched_by,
 )
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 log = rank_logger(__name__)
 
 _NOT_PAIRS = 2
 """A loop also waits for a pipe and for the listening socket."""
 _CONNECT_S = 1.0
+_During = contextlib.AbstractContextManager[None]
 
 
 class RestartPendingError(RuntimeError):
     """A process group was to be made while the process is about to restart."""
-
-
-@dataclass
-class _Making:
-    """A constructor that is running, in whatever thread."""
-
-    listeners: set[int] = field(default_factory=set)
-    """Inodes of the listening sockets of epolls that were there before; the *number* of an epoll
-    says nothing, since one that is being destroyed gives its number to the new one."""
-    sockets: set[tuple[int, int]] = field(default_factory=set)
-    size: int = 0
-    port: int = 0
 
 
 @dataclass(frozen=True)
@@ -94,55 +80,40 @@ class _Device:
 class GlooAborter:
     """Knows the gloo groups and store clients made while it is installed, and breaks them.
 
-    One per process, :func:`gloo_aborter`. All methods may be called from any thread, while the main
+    One per process, :data:`gloo_aborter`. All methods may be called from any thread, while the main
     thread is blocked; :meth:`abort` again and again.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._users = 0
-        self._originals: list[tuple[type, str, Any]] = []
-        self._making: list[_Making] = []
-        self._making_stores: list[_Making] = []
+        self._is_installed = False
+        self._making: list[Callable[[], list[_Device]]] = []
+        """Of each constructor that is running, in whatever thread: its loops so far."""
         self._devices: dict[int, _Device] = {}
+        self._making_stores: list[Callable[[], set[tuple[int, int]]]] = []
         self._stores: set[tuple[int, int]] = set()
         self._held: dict[int, socket.socket] = {}
         self._seen: dict[int, set[int]] = {}
         self._answered: set[int] = set()
         self._is_aborting = False
 
-    def __enter__(self) -> Self:
-        """Take note of groups from now on. May be nested."""
-        with self._lock:
-            self._users += 1
-            if self._users == 1:
-                self._wrap(ProcessGroupGloo, "__init__", self._group_init)
-                self._wrap(ProcessGroupGloo, "create_device", self._device_init)
-                self._wrap(ProcessGroupGloo, "create_default_device", self._device_init)
-                self._wrap(TCPStore, "__init__", self._store_init)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Undo it: torch is as it was, nothing is held."""
-        with self._lock:
-            self._users -= 1
-            if self._users:
-                return
-            while self._originals:
-                owner, name, original = self._originals.pop()
-                setattr(owner, name, original)
-            self.release()
-            self._devices.clear()
-
-    @property
-    def is_watching(self) -> bool:
-        """Whether it is installed."""
-        return self._users > 0
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Take note of groups inside; then torch is as it was, and nothing is held."""
+        with (
+            replaced(ProcessGroupGloo, "__init__", _made_during(self._group_made)),
+            replaced(ProcessGroupGloo, "create_device", _made_during(self._device_made)),
+            replaced(ProcessGroupGloo, "create_default_device", _made_during(self._device_made)),
+            replaced(TCPStore, "__init__", _made_during(self._store_made)),
+        ):
+            self._is_installed = True
+            try:
+                yield
+            finally:
+                with self._lock:
+                    self._is_installed = False
+                    self.release()
+                    self._devices.clear()
 
     def abort(self) -> None:
         """Break every connection that was not broken yet; see the module.
@@ -151,7 +122,7 @@ class GlooAborter:
         thread does not come back at once, call it again: it may wait for another connection now.
         """
         with self._lock:
-            self._is_aborting = self._users > 0
+            self._is_aborting = self._is_installed
             for device in self._devices_now():
                 watched = watched_by(device.epoll)
                 for fd, inode, _ in watched:
@@ -177,70 +148,58 @@ class GlooAborter:
 
     # ------------------------------------------------------------------ taking note
 
-    def _wrap(self, owner: type, name: str, around: Callable[..., Any]) -> None:
-        # The class itself stays: torch asks isinstance(..., ProcessGroupGloo).
-        original = owner.__dict__[name]
-        call = getattr(owner, name)
-        if name == "__init__":
-
-            def wrapped(this: Any, *args: Any, **kwargs: Any) -> None:
-                around(call, this, *args, **kwargs)
-
-            setattr(owner, name, wrapped)
-        else:
-
-            def made(*args: Any, **kwargs: Any) -> Any:
-                return around(call, *args, **kwargs)
-
-            setattr(owner, name, staticmethod(made))
-        self._originals.append((owner, name, original))
-
-    def _group_init(self, call: Callable[..., None], this: Any, *args: Any, **kwargs: Any) -> None:
+    def _group_made(self, _group: Any, *args: Any, **kwargs: Any) -> _During:
         size = kwargs.get("size", args[2] if len(args) > 2 else 0)
-        with self._noting_devices(size if isinstance(size, int) else 0):
-            call(this, *args, **kwargs)
+        return self._noting_devices(size if isinstance(size, int) else 0)
 
-    def _device_init(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        with self._noting_devices(0):
-            return call(*args, **kwargs)
+    def _device_made(self, *_args: Any, **_kwargs: Any) -> _During:
+        return self._noting_devices(0)
 
     @contextlib.contextmanager
     def _noting_devices(self, size: int) -> Iterator[None]:
         # The lock is not held meanwhile: two threads may make two groups, in different orders on
         # different ranks, and each waits for its peers. Both then find both devices, which is fine.
-        making = _Making(listeners={device.listener for device in _devices(size)}, size=size)
+        # The *number* of an epoll says nothing: one that is being destroyed gives its number to the
+        # new one.
+        before = {device.listener for device in _devices(size)}
+
+        def made() -> list[_Device]:
+            return [device for device in _devices(size) if device.listener not in before]
+
         with self._lock:
             if self._is_aborting:
                 raise RestartPendingError(
                     "no process group can be made now: a restart of this process is under way"
                 )
-            self._making.append(making)
+            self._making.append(made)
         try:
             yield
         finally:
             with self._lock:
-                self._making.remove(making)
-                for device in _new_devices(making):
-                    self._devices[device.listener] = device
+                self._making.remove(made)
+                self._devices.update((device.listener, device) for device in made())
                 self._forget_closed_devices()
 
     def _forget_closed_devices(self) -> None:
-        for device in list(self._devices.values()):
-            if not _is_device(device):
-                del self._devices[device.listener]
+        self._devices = {at: device for at, device in self._devices.items() if _is_device(device)}
 
-    def _store_init(self, call: Callable[..., None], this: Any, *args: Any, **kwargs: Any) -> None:
+    @contextlib.contextmanager
+    def _store_made(self, store: Any, *args: Any, **kwargs: Any) -> Iterator[None]:
         port = kwargs.get("port", args[1] if len(args) > 1 else 0)
-        making = _Making(sockets=open_sockets(), port=port if isinstance(port, int) else 0)
+        before = open_sockets()
+
+        def made() -> set[tuple[int, int]]:
+            return _clients(open_sockets() - before, port)
+
         with self._lock:
-            self._making_stores.append(making)
+            self._making_stores.append(made)
         try:
-            call(this, *args, **kwargs)
-            making.port = this.port
+            yield
+            port = store.port
         finally:
             with self._lock:
-                self._making_stores.remove(making)
-                self._stores |= _clients(making)
+                self._making_stores.remove(made)
+                self._stores |= made()
 
     # ------------------------------------------------------------------ what there is
 
@@ -248,12 +207,12 @@ class GlooAborter:
         """Every loop of gloo, those of groups under construction included."""
         self._forget_closed_devices()
         now = dict(self._devices)
-        for making in self._making:
-            now.update((device.listener, device) for device in _new_devices(making))
+        for made in self._making:
+            now.update((device.listener, device) for device in made())
         return list(now.values())
 
     def _store_sockets(self) -> set[tuple[int, int]]:
-        return self._stores.union(*(_clients(making) for making in self._making_stores))
+        return self._stores.union(*(made() for made in self._making_stores))
 
     def _hold(self, fd: int, inode: int) -> None:
         if inode in self._held or (sock := copy_of(fd, inode)) is None:
@@ -265,16 +224,20 @@ class GlooAborter:
             self._held[inode] = sock
 
 
-_aborter = GlooAborter()
+gloo_aborter = GlooAborter()
 
 
-def gloo_aborter() -> GlooAborter:
-    """The one of this process."""
-    return _aborter
+def _made_during(
+    noting: Callable[..., _During],
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def around(make: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*args: Any, **kwargs: Any) -> Any:
+            with noting(*args, **kwargs):
+                return make(*args, **kwargs)
 
+        return made
 
-def _new_devices(making: _Making) -> list[_Device]:
-    return [device for device in _devices(making.size) if device.listener not in making.listeners]
+    return around
 
 
 def _devices(size: int) -> list[_Device]:
@@ -304,11 +267,10 @@ def _is_device(device: _Device) -> bool:
     return any(inode == device.listener for _, inode, _ in watched_by(device.epoll))
 
 
-def _clients(making: _Making) -> set[tuple[int, int]]:
-    """Sockets opened since then that are connected to the store's port."""
-    fresh = open_sockets() - making.sockets
-    ports = {making.port} if making.port else {_port(s, socket.socket.getsockname) for s in fresh}
-    return {s for s in fresh if _port(s, socket.socket.getpeername) in ports - {None}}
+def _clients(fresh: set[tuple[int, int]], port: object) -> set[tuple[int, int]]:
+    """Those of some sockets that are connected to the port of a store; 0: to one of themselves."""
+    ports = {port} if port else {_port(one, socket.socket.getsockname) for one in fresh}
+    return {one for one in fresh if _port(one, socket.socket.getpeername) in ports - {None}}
 
 
 def _port(name: tuple[int, int], end: Callable[[socket.socket], Any]) -> int | None:

@@ -6,10 +6,10 @@
     store = TCPStore("node0", 6000, world_size, is_master=rank == 0)
 
 The one of the iteration before still listens for some 10 ms after the function is called again: the
-process groups that hold it are destroyed in the background (:mod:`.process_groups`). Measured: one
-to three restarts more, as the new server finds its port taken, or quick ranks connect to the old
-one. So the rank that hosts waits for its own, and says through the iteration's store that it
-begins; the others wait for that. Ports at which no rank has hosted in this call are not touched.
+process groups that hold it are destroyed in the background. Measured: one to three restarts more,
+as the new server finds its port taken, or quick ranks connect to the old one. So the rank that
+hosts waits for its own, and says through the iteration's store that it begins; the others wait for
+that. Ports at which no rank has hosted in this call are not touched.
 
 A client whose server does not listen tries again within torch's constructor, where it cannot be
 interrupted, until its timeout is over (300 s), and holds up the restart. So the constructor is
@@ -33,7 +33,8 @@ from torch.distributed import DistNetworkError
 from holdfast.base.clock import monotonic
 from holdfast.base.rank_log import rank_logger
 from holdfast.base.torch_private import TCPStore, environment_handlers
-from holdfast.inplace.torch_edge.process_groups import group_reaper
+from holdfast.inplace.torch_edge.abort_distributed import group_reaper
+from holdfast.inplace.torch_edge.replaced import replaced
 
 log = rank_logger(__name__)
 
@@ -83,32 +84,30 @@ def hosted_anew(store_of_now: Callable[[], Any]) -> Iterator[None]:
     ``store_of_now``: the store of this iteration, with ``base_store``, that of the call; ``None``
     between iterations.
     """
-    before = TCPStore.__dict__["__init__"]
-    make: Callable[..., None] = TCPStore.__init__
     hosted_here: set[str] = set()
 
-    def wrapped(this: Any, *args: Any, **kwargs: Any) -> None:
-        now = store_of_now()
-        given = _arguments(args, kwargs)
-        if now is not None and given["port"]:
-            name = f"holdfast/hosted/{given['host_name']}:{given['port']}"
-            if given["is_master"]:
-                if name in hosted_here:
-                    group_reaper().wait(_REAP_S)
-                hosted_here.add(name)
-                now.set(name, "1")
-                now.base_store.set(name, "1")
-            elif now.base_store.check([name]):
-                now.wait([name], given["timeout"])
-            if not given["is_master"]:
-                _wait_for_server(given["host_name"], given["port"], given["timeout"])
-        make(this, *args, **kwargs)
+    def in_turn(make: Callable[..., None]) -> Callable[..., None]:
+        def made(this: Any, *args: Any, **kwargs: Any) -> None:
+            now = store_of_now()
+            given = _arguments(args, kwargs)
+            if now is not None and given["port"]:
+                name = f"holdfast/hosted/{given['host_name']}:{given['port']}"
+                if given["is_master"]:
+                    if name in hosted_here:
+                        group_reaper.wait(_REAP_S)
+                    hosted_here.add(name)
+                    now.set(name, "1")
+                    now.base_store.set(name, "1")
+                else:
+                    if now.base_store.check([name]):
+                        now.wait([name], given["timeout"])
+                    _wait_for_server(given["host_name"], given["port"], given["timeout"])
+            make(this, *args, **kwargs)
 
-    setattr(TCPStore, "__init__", wrapped)  # noqa: B010 - mypy has another type for it
-    try:
+        return made
+
+    with replaced(TCPStore, "__init__", in_turn):
         yield
-    finally:
-        setattr(TCPStore, "__init__", before)  # noqa: B010 - mypy has another type for it
 
 
 def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -15,14 +15,14 @@ is over. Decision 25 has the figures.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch.distributed import ProcessGroupGloo
@@ -30,9 +30,7 @@ from torch.distributed import ProcessGroupGloo
 from holdfast.base.clock import monotonic
 from holdfast.base.rank_log import rank_logger
 from holdfast.base.torch_private import HashStore, PointToPointAbort, Work, is_point_to_point
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from holdfast.inplace.torch_edge.replaced import replaced
 
 log = rank_logger(__name__)
 
@@ -43,30 +41,27 @@ _READ_S = 1.0
 
 
 class ChildRun:
-    """Python code in a child process; no thread waits for it. It has failed after ``bound_s``."""
+    """Python code in a child process; no thread waits for it. It has failed after ``bound_s``.
+
+    Raises:
+        OSError: The process cannot be started.
+    """
 
     def __init__(self, code: str, env: Mapping[str, str], bound_s: float) -> None:
         self._bound_s = bound_s
         self._until = monotonic() + bound_s
-        self._failed = ""
-        self._process: subprocess.Popen[str] | None = None
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                env=dict(env),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        except OSError as error:
-            self._failed = f"its test: {error}"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def why_not(self, timeout_s: float) -> str | None:
         """``None``: the code ran to its end, else how it failed; TimeoutError: it is not over."""
         process = self._process
-        if process is None:
-            return self._failed
         # With a timeout of 0, communicate() says that it is not over, whether it is or not.
         wait_s = timeout_s if process.poll() is None else _READ_S
         try:
@@ -82,51 +77,36 @@ class ChildRun:
 
     def cancel(self) -> None:
         """Kill it, if it is not over."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
+        self._process.kill()
+        self._process.communicate()
 
 
 class WorkAborter:
     """Knows which operation each thread waits for, while it is installed.
 
-    A wait in Python costs 0.4 microseconds more. One per process, :func:`work_aborter`.
+    A wait in Python costs 0.4 microseconds more. One per process, :data:`work_aborter`.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._users = 0
-        self._original: Any = None
         self._waiting: dict[int, Work] = {}
         self._test: ChildRun | None = None
         self._is_decided = False
         self._native: PointToPointAbort | None = None
 
-    def __enter__(self) -> Self:
-        """Take note of waits from now on. May be nested."""
-        with self._lock:
-            self._users += 1
-            if self._users == 1:
-                self._original = Work.wait
-                Work.wait = self._noting(Work.wait)  # type: ignore[method-assign]
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Undo it, and give up a test that is not over: the next user starts it again."""
-        with self._lock:
-            self._users -= 1
-            if self._users == 0:
-                Work.wait = self._original  # type: ignore[method-assign]
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Take note of waits inside; a test that is not over then is started again by the next."""
+        try:
+            with replaced(Work, "wait", self._noting):
+                yield
+        finally:
+            with self._lock:
                 if self._test is not None:
                     self._test.cancel()
                     self._test = None
 
-    def _noting(self, wait: Any) -> Any:
+    def _noting(self, wait: Callable[..., Any]) -> Callable[..., Any]:
         waiting = self._waiting
         ident = threading.get_ident
 
@@ -151,8 +131,12 @@ class WorkAborter:
     def prepare(self) -> None:
         """Start the test in a child process, if it was not started yet; returns at once."""
         with self._lock:
-            if self._test is None and not self._is_decided:
+            if self._test is not None or self._is_decided:
+                return
+            try:
                 self._test = _start_test()
+            except OSError as error:
+                self._decide(f"its test: {error}")
 
     def wait_prepared(self, timeout_s: float) -> bool:
         """The test is over and was passed."""
@@ -163,7 +147,6 @@ class WorkAborter:
                 except TimeoutError:
                     return False
                 self._test = None
-                self._is_decided = True
                 self._decide(why_not)
         return self._native is not None
 
@@ -176,11 +159,11 @@ class WorkAborter:
         if work is None or not is_point_to_point(work):
             return False
         self.prepare()
-        if not self.wait_prepared(0.0) or self._native is None:
-            return False
-        return self._native.abort(work)
+        self.wait_prepared(0.0)
+        return self._native is not None and self._native.abort(work)
 
     def _decide(self, why_not: str | None) -> None:
+        self._is_decided = True
         if why_not is None:
             self._native = PointToPointAbort()
             return
@@ -193,12 +176,7 @@ class WorkAborter:
         )
 
 
-_aborter = WorkAborter()
-
-
-def work_aborter() -> WorkAborter:
-    """The one of this process."""
-    return _aborter
+work_aborter = WorkAborter()
 
 
 def _start_test() -> ChildRun:
