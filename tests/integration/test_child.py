@@ -86,12 +86,12 @@ def test_our_first_lines_refuse_to_run_without_the_launcher() -> None:
 def test_a_child_that_has_ended_is_known_before_it_is_reaped() -> None:
     """It ended of itself, whatever it is sent from then on."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    assert not child.is_ending(process.pid)
+    assert not proc.is_ending(process.pid)
     process.stdin.close()  # type: ignore[union-attr]
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert child.is_ending(process.pid)
+    assert proc.is_ending(process.pid)
     process.wait()
-    assert child.is_ending(process.pid), "it is no more"
+    assert proc.is_ending(process.pid), "it is no more"
 
 
 def test_a_rank_that_our_first_lines_started_has_the_signals_it_would_have_had() -> None:

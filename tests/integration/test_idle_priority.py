@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.base.processes import idle_priority
+from holdfast.standby import idle_priority
 from tests.waiting import until
 
 THREADS = """
@@ -22,7 +22,7 @@ sys.stdin.read()
 """
 TRY = """
 import os
-from holdfast.base.processes import idle_priority
+from holdfast.standby import idle_priority
 os.setgroups([])
 os.setresuid(USER, USER, USER)
 promised = idle_priority.can_return()

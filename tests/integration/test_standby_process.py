@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from holdfast.base import wait_for
-from holdfast.base.processes import child, idle_priority, oom_score, start_hook
+from holdfast.base.processes import child, start_hook
 from holdfast.net.pure.frames import Decoder
-from holdfast.standby import standbys
+from holdfast.standby import idle_priority, oom_score, standbys
 from holdfast.standby.standby_process import OomScoreRefusedError, StandbyProcess, begin, park
 from holdfast.watch.rank.auto_start import StartHook
 from tests.real.harness import kill, marked

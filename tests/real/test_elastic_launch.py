@@ -234,7 +234,7 @@ def test_a_program_that_is_signalled_leaves_no_rank(tmp_path: Path, signum: sign
     is_handled = signum is not signal.SIGKILL
     assert out.read_text() == (f"SignalException {signum.name}\n" if is_handled else "")
     left = [path.name.removeprefix("holdfast_") for path in tmp_path.glob("holdfast_[0-9]*")]
-    assert [run_dirs.is_orphaned(job) for job in left] == ([] if is_handled else [True])
+    assert [run_dirs.is_living(job) for job in left] == ([] if is_handled else [False])
 
 
 def test_torchs_agent_runs_a_specification_to_torchs_result(tmp_path: Path) -> None:

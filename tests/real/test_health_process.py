@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.base.processes import proc, system_calls
+from holdfast.base.processes import proc
+from holdfast.tools.doctor import call_sources
 from tests.processes import bystander, command_line, descriptors
 from tests.real.fixtures import ft
 from tests.real.harness import Launcher, kill
@@ -237,7 +238,7 @@ def test_a_gpu_that_breaks_under_its_rank_ends_the_cycle_and_the_node_leaves(
 
 def test_a_restart_waits_for_gpu_memory_and_says_how_long(ft: Launcher, gpus: Gpus) -> None:
     """It ends with the process that holds it, and not at the next look."""
-    if system_calls.survey()["pidfd_open"] == system_calls.ABSENT:
+    if call_sources.survey()["pidfd_open"] == call_sources.ABSENT:
         pytest.skip("how it waits is seen by its pidfds, which this kernel lacks")
     gpus.are({})
     script = ft.script(

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.base.processes import idle_priority, proc
+from holdfast.base.processes import proc
 from holdfast.net.port import ReservedPort
+from holdfast.standby import idle_priority
 from tests.processes import environ
 from tests.real.harness import Job, Launcher, kill, marked
 from tests.waiting import BOUND_S, until

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from holdfast.base import clock
-from holdfast.base.processes import child, reaper
+from holdfast.base.processes import child, proc, reaper
 from holdfast.base.pure import codec
 from holdfast.health import messages as health
 from holdfast.health.pure.gate import Answered, Ask, Noticed
@@ -145,7 +145,7 @@ class FakeHost:
         monkeypatch.setattr(child, "death_tie", list)
         monkeypatch.setattr(child, "spawn_rank", self._spawn_rank)
         monkeypatch.setattr(child, "send_signal", self._send_signal)
-        monkeypatch.setattr(child, "is_ending", lambda _: False)
+        monkeypatch.setattr(proc, "is_ending", lambda _: False)
         monkeypatch.setattr(reaper, "kill", lambda identity: self.killed.append(identity[0]))
         monkeypatch.setattr(monitors, "start_monitor", self._start_monitor)
         monkeypatch.setattr(run_dirs, "end_orphaned_processes", lambda: ([], {}))

@@ -10,12 +10,9 @@ _T = TypeVar("_T")
 
 
 class CallInThread(Generic[_T]):
-    """A call made by a thread of its own, which is left behind if it never returns.
+    """A call made at once by a thread of its own, which is left behind if it never returns.
 
-    Args:
-        call: It begins at once.
-        thread_name: Of the thread.
-        on_end: Called in that thread when ``call`` has returned or raised.
+    ``on_end`` is called in that thread when ``call`` has returned or raised.
     """
 
     def __init__(

@@ -31,12 +31,7 @@ def _nearest(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def guarded(command: str, run: Callable[[], int]) -> int:
-    """Run a command, and flush its output; the exit code.
-
-    Args:
-        command: Its name, for an error.
-        run: Prints, and returns the exit code.
-    """
+    """Run a command, which prints and returns its exit code; ``command`` is its name."""
     codecs.register_error(_NEAREST, _nearest)
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError):  # a test's, or closed

@@ -138,25 +138,18 @@ def torchs_numa_prefixes(mode: str, nproc: int) -> list[list[str]]:
         NoBindingError: This torch, CUDA or host does not tell.
     """
     import json  # noqa: PLC0415 - seldom needed
-    import subprocess  # noqa: PLC0415
 
     command = [sys.executable, "-c", _BOOT, mode, str(nproc)]
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TORCH_S,
-            check=False,
-        )
-        if done.returncode == 0:
-            prefixes: list[list[str]] = json.loads(done.stdout)
+        output, why_not = _run(command, os.environ, _TORCH_S)
+        if why_not is None:
+            prefixes: list[list[str]] = json.loads(output)
             return prefixes
-    except subprocess.TimeoutExpired:
+    except TimeoutError:
         raise NoBindingError(f"no answer within {_TORCH_S:g} s") from None
     except (OSError, ValueError) as error:
         raise NoBindingError(f"{type(error).__name__}: {error}") from None
-    raise NoBindingError(_last_line(done.stderr, done.returncode))
+    raise NoBindingError(why_not)
 
 
 def why_not_bound(prefix: Sequence[str], environ: Mapping[str, str]) -> str | None:
@@ -164,23 +157,12 @@ def why_not_bound(prefix: Sequence[str], environ: Mapping[str, str]) -> str | No
 
     A container may be kept from the nodes that it sees, or from binding memory at all. 10 ms.
     """
-    import subprocess  # noqa: PLC0415 - seldom used
-
     try:
-        done = subprocess.run(
-            [*prefix, *_NOTHING],
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=_TRIAL_S,
-            check=False,
-        )
+        return _run([*prefix, *_NOTHING], environ, _TRIAL_S)[1]
+    except TimeoutError:
+        return f"it does not end within {_TRIAL_S:g} s"
     except OSError as error:
         return str(error.strerror)
-    except subprocess.TimeoutExpired:
-        return f"it does not end within {_TRIAL_S:g} s"
-    return None if done.returncode == 0 else _last_line(done.stderr, done.returncode)
 
 
 def absolute(path: str) -> str:
@@ -193,6 +175,24 @@ def random_id() -> str:
     return os.urandom(16).hex()
 
 
-def _last_line(stderr: bytes, exit_code: int) -> str:
-    lines = stderr.decode(errors="replace").strip().splitlines()
-    return lines[-1].strip() if lines else f"exit code {exit_code}"
+def _run(
+    command: Sequence[str], environ: Mapping[str, str], within_s: float
+) -> tuple[bytes, str | None]:
+    """The output of a command, and where it fails the last line of its errors."""
+    import subprocess  # noqa: PLC0415 - seldom needed
+
+    try:
+        done = subprocess.run(
+            command,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=within_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise TimeoutError from None
+    if done.returncode == 0:
+        return done.stdout, None
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return b"", lines[-1].strip() if lines else f"exit code {done.returncode}"

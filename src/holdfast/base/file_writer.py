@@ -1,8 +1,7 @@
 """Write files from threads of their own: a full or hung file system holds up nothing else.
 
-What waits to be written is bounded. A file system that is slow but goes on is waited for; one that
-has not finished a write for ``PATIENCE_S`` is not: output meanwhile is dropped, and one message
-says so when that begins and when it ends.
+A file system that is slow but goes on is waited for; one that has not finished a write for
+``PATIENCE_S`` is not: output meanwhile is dropped, and a message says when that begins and ends.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ class FileWriter:
         where: The folder that it writes to, for messages.
         report: Called when that folder stops taking output, and when it takes it again.
         name: Of the thread.
-        patience_s: How long a full queue is waited for while a write does not end; None:
-            ``PATIENCE_S``.
+        patience_s: How long a full queue is waited for while a write does not end.
     """
 
     def __init__(
@@ -40,11 +38,11 @@ class FileWriter:
         report: Report = lambda _: None,
         *,
         name: str = "holdfast-files",
-        patience_s: float | None = None,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self._where = where
         self._report = report
-        self._patience_s = PATIENCE_S if patience_s is None else patience_s
+        self._patience_s = patience_s
         self._changed = threading.Condition()
         self._errands: deque[tuple[int, Callable[[], None]]] = deque()
         self._waiting_bytes = 0
@@ -119,80 +117,7 @@ class FileWriter:
 
 
 class _AppendedFile:
-    """A file that its first write opens; its folder is made where that is missing."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._descriptor = -1
-
-    def write(self, data: bytes) -> None:
-        """Append all of it.
-
-        Raises:
-            OSError: Some of it could not be written.
-        """
-        if self._descriptor < 0:
-            self._descriptor = _opened(self._path)
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._descriptor, view) :]
-
-    def close(self) -> None:
-        """Close it; the next write would open it again."""
-        if self._descriptor >= 0:
-            with contextlib.suppress(OSError):
-                os.close(self._descriptor)
-            self._descriptor = -1
-
-
-def _opened(path: str) -> int:
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-    try:
-        return os.open(path, flags, 0o644)
-    except FileNotFoundError:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        return os.open(path, flags, 0o644)
-
-
-class LogFile:
-    """One file that a :class:`FileWriter` appends to. Its folder is made; never raises."""
-
-    def __init__(self, path: str, writer: FileWriter, report: Report) -> None:
-        self._path = path
-        self._writer = writer
-        self._report = report
-        self._file = _AppendedFile(path)
-        self._has_failed = False
-        writer.call(lambda: self._write(b""))
-
-    def write(self, data: bytes) -> None:
-        """Append, soon."""
-        self._writer.call(lambda: self._write(data), len(data))
-
-    def close(self) -> None:
-        """Nothing more comes."""
-        self._writer.call(self._file.close)
-
-    def _write(self, data: bytes) -> None:
-        try:
-            self._file.write(data)
-        except OSError as error:  # it may have room again later
-            if not self._has_failed:
-                self._report(
-                    f"{self._path} cannot be written ({error.strerror}): what does not fit is lost"
-                )
-            self._has_failed = True
-        else:
-            self._has_failed = self._has_failed and not data
-
-
-class LineLog:
-    """One file that many write lines to: several ranks of a node, and several nodes at once.
-
-    Written to in whole lines, so that lines of others never stand within one of them (on a local
-    file system, and on network file systems as far as they append atomically). Opened with the
-    first line; a file that cannot be written is reported once, and given up. Not for two threads at
-    once.
+    """A file that its first write opens; its folder is made where that is missing. Never raises.
 
     Args:
         path: Missing folders are made.
@@ -204,70 +129,97 @@ class LineLog:
         self._path = path
         self._report = report
         self._writer = writer
-        self._file = _AppendedFile(path)
-        self._is_given_up = False
+        self._descriptor = -1
+
+    def _enqueue(self, errand: Callable[[], None], n_bytes: int = 0) -> None:
+        if self._writer is None:
+            errand()
+        else:
+            self._writer.call(errand, n_bytes)
+
+    def _write_all(self, data: bytes) -> None:
+        """Now, in the writer's thread; raises ``OSError``."""
+        if self._descriptor < 0:
+            try:
+                self._descriptor = open_to_append(self._path)
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(self._path), exist_ok=True)
+                self._descriptor = open_to_append(self._path)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._descriptor, view) :]
+
+    def _close_now(self) -> None:
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = -1
+
+    def close(self) -> None:
+        """Close the file; the next write would open it again."""
+        self._enqueue(self._close_now)
+
+
+def open_to_append(path: str) -> int:
+    """Descriptor of a file, which is created if it is not there."""
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+
+class LogFile(_AppendedFile):
+    """The output of one rank. It is there from the beginning, even where nothing is written."""
+
+    def __init__(self, path: str, writer: FileWriter, report: Report) -> None:
+        super().__init__(path, report, writer)
+        self._has_failed = False
+        self._enqueue(lambda: self._append(b""))
+
+    def write(self, data: bytes) -> None:
+        """Append, soon."""
+        self._enqueue(lambda: self._append(data), len(data))
+
+    def _append(self, data: bytes) -> None:
+        try:
+            self._write_all(data)
+        except OSError as error:  # it may have room again later
+            if not self._has_failed:
+                self._report(
+                    f"{self._path} cannot be written ({error.strerror}): what does not fit is lost"
+                )
+            self._has_failed = True
+        else:
+            self._has_failed = self._has_failed and not data
+
+
+class LineLog(_AppendedFile):
+    """One file that many write lines to: several ranks of a node, and several nodes at once.
+
+    Written to in whole lines, so that lines of others never stand within one of them (on a local
+    file system, and on network file systems as far as they append atomically). A file that cannot
+    be written is reported once, and given up. Not for two threads at once.
+    """
+
+    _is_given_up = False
 
     def write(self, prefix: bytes, lines: Iterable[bytes]) -> None:
         """Append lines, each with ``prefix`` before it, whatever they end with."""
         data = b"".join(prefix + line.rstrip(b"\r\n") + b"\n" for line in lines)
-        if self._writer is None:
-            self._append(data)
-        else:
-            self._writer.call(lambda: self._append(data), len(data))
+        self._enqueue(lambda: self._append(data), len(data))
 
     def _append(self, data: bytes) -> None:
         if self._is_given_up:
             return
         try:
-            self._file.write(data)
+            self._write_all(data)
         except OSError as error:
-            self._file.close()
+            self._close_now()
             self._is_given_up = True
             self._report(
                 f"{self._path} cannot be written ({error.strerror}): the output of the ranks of "
                 "this node is no longer kept there; where else it goes, it still does"
             )
 
-    def close(self) -> None:
-        """Close the file; the next line would open it again."""
-        if self._writer is None:
-            self._file.close()
-        else:
-            self._writer.call(self._file.close)
-
 
 def cycle_path(base: str, cycle: int) -> str:
     """``/logs/run.log`` -> ``/logs/run_cycle3.log``; without an extension it gets ``.log``."""
     stem, extension = os.path.splitext(base)
     return f"{stem}_cycle{cycle}{extension or '.log'}"
-
-
-class BackgroundFile:
-    """An append-only file. Each line is one ``write``, so that a crash cuts the last one at most.
-
-    A line for which the queue has no room is dropped.
-    """
-
-    def __init__(self, path: str) -> None:
-        """Open ``path`` for appending, creating it.
-
-        Raises:
-            OSError: It cannot be opened.
-        """
-        self._descriptor = os.open(
-            path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644
-        )
-        self._writer = FileWriter(path, name="holdfast-events", patience_s=0.0)
-
-    def append(self, line: bytes) -> None:
-        """Write ``line`` and a newline, soon; never waits."""
-        self._writer.call(lambda: self._write(line + b"\n"), len(line))
-
-    def close(self, timeout_s: float) -> None:
-        """Write the lines that wait; gives up after ``timeout_s``."""
-        self._writer.call(lambda: os.close(self._descriptor))
-        self._writer.close(timeout_s)
-
-    def _write(self, line: bytes) -> None:
-        with contextlib.suppress(OSError):  # disk full: the job matters more
-            os.write(self._descriptor, line)

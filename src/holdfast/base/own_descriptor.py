@@ -35,11 +35,9 @@ def out_of_the_way(fd: int) -> int:
 
 
 class OwnDescriptor:
-    """A descriptor of holdfast; for the life of the process, or until :meth:`close`.
+    """A descriptor of holdfast, which gets a high number.
 
-    Args:
-        fd: It gets a high number.
-        is_used: It keeps its number: C code writes to it already.
+    ``is_used``: it keeps its number, as C code writes to it already.
     """
 
     __slots__ = ("_identity", "fd")
@@ -76,11 +74,7 @@ class OwnSocket(socket.socket):
         return fd >= 0 and _identity(fd) == self._identity
 
     def check(self) -> None:
-        """To be called before each use of the descriptor.
-
-        Raises:
-            LostDescriptorError: The program has closed or replaced it.
-        """
+        """Raise :class:`LostDescriptorError` if it was lost: to be called before each use."""
         if self.fileno() >= 0 and not self.is_own():
             self.detach()
             raise LostDescriptorError(errno.EBADF, "this program has closed the descriptor")

@@ -27,53 +27,18 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 if TYPE_CHECKING:  # torch.distributed has them as well, which torch's type stubs do not say
-    from torch._C._distributed_c10d import (
-        FileStore,
-        HashStore,
-        PrefixStore,
-        Store,
-        TCPStore,
-        Work,
-    )
+    from torch._C._distributed_c10d import FileStore, HashStore, PrefixStore, Store, TCPStore, Work
 else:
-    from torch.distributed import (
-        FileStore,
-        HashStore,
-        PrefixStore,
-        Store,
-        TCPStore,
-        Work,
-    )
+    from torch.distributed import FileStore, HashStore, PrefixStore, Store, TCPStore, Work
 
 __all__ = [
-    "NAMES",
-    "OF_OBJECTS",
-    "TRIED",
     "FileStore",
     "HashStore",
-    "PointToPointAbort",
     "PrefixStore",
-    "PrivateName",
     "Store",
     "TCPStore",
     "Work",
-    "all_groups",
-    "client_descriptor",
-    "coded_by_itself",
-    "count_collectives",
-    "cpus_near_device",
-    "environment_handlers",
-    "flight_recorder",
-    "forget_groups",
-    "is_point_to_point",
-    "log_choices",
-    "recorded_collectives",
-    "registered_backends",
-    "sleep_on_device",
-    "store_of_all_rounds",
-    "take_checkpoint_process",
-    "without_torchs_hooks",
-]
+]  # of torch, for others
 
 TRIED = ("2.9", "2.11", "2.13", "2.15")
 """The minor versions of torch that the whole of :data:`NAMES` was compared with."""
@@ -103,7 +68,8 @@ class PrivateName:
 _C10D = "torch.distributed.distributed_c10d"
 _NATIVE = "torch._C._distributed_c10d"
 _ELASTIC = "torch.distributed.elastic"
-_DESTROYED = "groups are destroyed by destroy_process_group(), which waits for them"
+_CHECKPOINT_PROCESS = "torch.distributed.checkpoint._async_process_executor:_CHECKPOINT_PROCESS"
+_CHECKPOINT_GOES_ON = "the process for asynchronous saves is not ended"
 _SKIPPED = "there is nothing to reset"
 _UNKNOWN_COLLECTIVE = "an incident does not say in which collective a rank is"
 _RESET = (
@@ -115,15 +81,23 @@ _RESET = (
     "comms",
 )
 
+
+def _alike(without: str, *paths: str) -> tuple[PrivateName, ...]:
+    return tuple(PrivateName(path, without) for path in paths)
+
+
 NAMES = (
-    PrivateName(f"{_C10D}:_world.pg_names", _DESTROYED),
-    PrivateName(f"{_C10D}:_world.pg_map", _DESTROYED),
-    PrivateName(f"{_C10D}:_world.default_pg", _DESTROYED),
-    PrivateName(f"{_C10D}:_world.group_count", _DESTROYED),
-    *(PrivateName(f"{_C10D}:_world.{name}", _SKIPPED) for name in _RESET[:-1]),
+    *_alike(
+        "groups are destroyed by destroy_process_group(), which waits for them",
+        f"{_C10D}:_world.pg_names",
+        f"{_C10D}:_world.pg_map",
+        f"{_C10D}:_world.default_pg",
+        f"{_C10D}:_world.group_count",
+        f"{_C10D}:_update_default_pg",
+        f"{_NATIVE}:_unregister_all_process_groups",
+    ),
+    *_alike(_SKIPPED, *(f"{_C10D}:_world.{name}" for name in _RESET[:-1])),
     PrivateName(f"{_C10D}:_world.comms", _SKIPPED, first="2.11"),
-    PrivateName(f"{_C10D}:_update_default_pg", _DESTROYED),
-    PrivateName(f"{_NATIVE}:_unregister_all_process_groups", _DESTROYED),
     PrivateName(
         "torch.distributed.rendezvous:_rendezvous_handlers",
         "env:// in a restartable function is torch's own: rank 0 hosts a store at MASTER_PORT",
@@ -138,12 +112,12 @@ NAMES = (
         f"{_ELASTIC}.rendezvous:rendezvous_handler_registry._registry",
         "the error for a backend that is not registered does not list those that are",
     ),
-    PrivateName(
-        "torch.distributed.checkpoint._async_process_executor:_CHECKPOINT_PROCESS",
-        "the process for asynchronous saves is not ended",
+    PrivateName(_CHECKPOINT_PROCESS, _CHECKPOINT_GOES_ON),
+    *_alike(
+        "--numa-binding is refused",
+        "torch.numa.binding:_get_logical_cpus_to_bind_to",
+        "torch.numa.binding:_get_ranges_str_from_ints",
     ),
-    PrivateName("torch.numa.binding:_get_logical_cpus_to_bind_to", "--numa-binding is refused"),
-    PrivateName("torch.numa.binding:_get_ranges_str_from_ints", "--numa-binding is refused"),
     PrivateName(
         f"{_NATIVE}:Work._get_op_type",
         "a half-done send or receive of gloo is not ended; hard_timeout ends its rank",
@@ -158,38 +132,30 @@ NAMES = (
 """Attributes of modules and classes, which a test looks up in the torch that is installed."""
 
 OF_OBJECTS = (
-    PrivateName(
-        f"{_ELASTIC}.multiprocessing:DefaultLogsSpecs._redirects", "such a logs_specs is refused"
-    ),
-    PrivateName(
-        f"{_ELASTIC}.multiprocessing:DefaultLogsSpecs._tee", "such a logs_specs is refused"
-    ),
-    PrivateName(
-        f"{_ELASTIC}.multiprocessing:DefaultLogsSpecs._local_ranks_filter",
+    *_alike(
         "such a logs_specs is refused",
+        f"{_ELASTIC}.multiprocessing:DefaultLogsSpecs._redirects",
+        f"{_ELASTIC}.multiprocessing:DefaultLogsSpecs._tee",
+        f"{_ELASTIC}.multiprocessing:DefaultLogsSpecs._local_ranks_filter",
     ),
     PrivateName(
         f"{_ELASTIC}.rendezvous.dynamic_rendezvous:DynamicRendezvousHandler._store",
         "the store of its first round is used, and late launchers are not in the job",
     ),
-    PrivateName(
-        f"{_ELASTIC}.rendezvous.etcd_store:EtcdStore._encode",
+    *_alike(
         "some keys become folders in etcd, and launchers do not meet there",
+        f"{_ELASTIC}.rendezvous.etcd_store:EtcdStore._encode",
+        f"{_ELASTIC}.rendezvous.etcd_store:EtcdStore._decode",
     ),
-    PrivateName(f"{_ELASTIC}.rendezvous.etcd_store:EtcdStore._decode", "as _encode"),
-    PrivateName(
-        "torch.distributed.checkpoint._async_process_executor:_CHECKPOINT_PROCESS._save_process",
-        "the process for asynchronous saves is not ended",
-    ),
+    PrivateName(f"{_CHECKPOINT_PROCESS}._save_process", _CHECKPOINT_GOES_ON),
     PrivateName(
         f"{_C10D}:_exception_logger_hook.old_hook",
         "torch's sys.excepthook stays, and puts one more [rank0]: before each line per restart",
     ),
-    PrivateName(
-        "libtorch_cpu.so:_ZN4c10d16ProcessGroupGloo8RecvWork5abortEv", "as Work._get_op_type"
-    ),
-    PrivateName(
-        "libtorch_cpu.so:_ZN4c10d16ProcessGroupGloo8SendWork5abortEv", "as Work._get_op_type"
+    *_alike(
+        "as Work._get_op_type",
+        "libtorch_cpu.so:_ZN4c10d16ProcessGroupGloo8RecvWork5abortEv",
+        "libtorch_cpu.so:_ZN4c10d16ProcessGroupGloo8SendWork5abortEv",
     ),
     PrivateName(
         f"{_NATIVE}:TCPStore.__repr__",
@@ -197,7 +163,6 @@ OF_OBJECTS = (
     ),
 )
 """Attributes of objects that only some calls make, and facts that are read out of texts."""
-
 
 _SEND_OR_RECEIVE = frozenset({12, 13, 14})
 """Numbers of c10d's SEND, RECV and RECVANYSOURCE."""
@@ -220,8 +185,7 @@ def all_groups() -> list[tuple[Any, str]]:
 def forget_groups() -> list[Any]:
     """Put torch's state back to where ``init_process_group`` works.
 
-    Returns:
-        The groups and their stores; they are destroyed with the last reference to them.
+    The groups and their stores that this returns are destroyed with the last reference to them.
     """
     try:
         world = c10d._world  # noqa: SLF001
@@ -366,10 +330,7 @@ def registered_backends(registry: Any) -> Collection[str] | None:
 
 
 def store_of_all_rounds(handler: Any) -> Store | None:
-    """The store of a ``DynamicRendezvousHandler``; each round's own ends with it.
-
-    None: not to be had.
-    """
+    """A ``DynamicRendezvousHandler``'s; each round's own ends with it. None: not to be had."""
     return getattr(handler, "_store", None)
 
 
@@ -395,9 +356,7 @@ def log_choices(specs: Any) -> tuple[Any, Any, Any]:
 def cpus_near_device(mode: str, local_rank: int) -> str:
     """The CPUs that torch would bind a rank to, as ``0-7,16-23``.
 
-    Args:
-        mode: Of ``--numa-binding``.
-        local_rank: Of the rank; its device has that index.
+    The device of the rank has the index ``local_rank``; ``mode`` is that of ``--numa-binding``.
 
     Raises:
         ImportError, AttributeError: This torch does not say.

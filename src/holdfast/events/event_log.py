@@ -1,14 +1,20 @@
-"""The writer of events: one file per launcher, which may be on a slow disk."""
+"""The writer of events: one file per launcher, which may be on a slow disk.
+
+Each line is one ``write``, so that a crash cuts the last one at most. A line for which the queue
+has no room is dropped.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.base import clock
-from holdfast.base.file_writer import BackgroundFile
+from holdfast.base.file_writer import FileWriter, open_to_append
 from holdfast.events.pure.schema import Event, fields_of, kind_of
 
 if TYPE_CHECKING:
@@ -30,7 +36,8 @@ class EventLog:
         Raises:
             OSError: It cannot be opened.
         """
-        self._file = BackgroundFile(str(path))
+        self._descriptor = open_to_append(str(path))
+        self._writer = FileWriter(str(path), name="holdfast-events", patience_s=0.0)
         self._node = node
 
     def write(self, body: Body, cycle: int) -> None:
@@ -38,8 +45,14 @@ class EventLog:
         event = Event(clock.monotonic(), cycle, body, clock.wall(), self._node, kind_of(type(body)))
         if self.on_event is not None:
             self.on_event(event)
-        self._file.append(json.dumps(fields_of(event), separators=(",", ":")).encode())
+        line = json.dumps(fields_of(event), separators=(",", ":")).encode()
+        self._writer.call(lambda: self._append(line + b"\n"), len(line))
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Write the events that wait; gives up after ``timeout_s`` seconds."""
-        self._file.close(timeout_s)
+        self._writer.call(lambda: os.close(self._descriptor))
+        self._writer.close(timeout_s)
+
+    def _append(self, line: bytes) -> None:
+        with contextlib.suppress(OSError):  # disk full: the job matters more
+            os.write(self._descriptor, line)

@@ -20,13 +20,7 @@ Say = Callable[[Finding], None]
 
 @dataclass(frozen=True)
 class BoundedProbe:
-    """A probe with its parameters.
-
-    Attributes:
-        name: As in :attr:`.Finding.probe`.
-        bound_s: How long it may take.
-        look: Called in a thread of its own.
-    """
+    """A probe, called in a thread of its own, and how long it may take."""
 
     name: str
     bound_s: float

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.health import nvml
-from holdfast.health.nvml import Gpu, GpuBrokenError, NotToldError, Nvml, NvmlError
+from holdfast.health.nvml import Gpu, GpuBrokenError, NoAnswerError, NotToldError, Nvml, NvmlError
 from holdfast.health.pure.health import Fact, Finding, Fitness, finding_of
 
 PROBE = "gpu"
@@ -35,16 +35,12 @@ _LOST = "reset the GPU or reboot this node; if it comes back, see the Xid in dme
 def look(
     visible_devices: str | None, limit: int | None = None, *, ranks_run: bool = False
 ) -> list[Finding]:
-    """One finding for each GPU that ranks use.
+    """One finding for each GPU that ranks use; see :meth:`.Nvml.visible`.
 
-    Args:
-        visible_devices: ``CUDA_VISIBLE_DEVICES`` of the ranks; None: all GPUs.
-        limit: Ranks of this node, each with one GPU; None: all that are visible.
-        ranks_run: Work that is under way may end on a GPU that should be given no new work.
+    ``ranks_run``: work that is under way may end on a GPU that should be given no new work.
     """
     try:
-        library = nvml.load()
-        gpus = library.visible(visible_devices, limit)
+        library, gpus = nvml.visible(visible_devices, limit)
     except NvmlError as error:
         return [Finding(PROBE, "driver", Fitness.UNKNOWN, f"cannot look at GPUs: {error}")]
     return [
@@ -76,9 +72,7 @@ def _recovery(library: Nvml, gpu: Gpu, *, ranks_run: bool) -> Iterator[Fact]:
             yield Fitness.UNKNOWN, text
             return
         action = library.field(gpu.handle, _RECOVERY_ACTION)
-    except GpuBrokenError:
-        raise
-    except NvmlError as error:
+    except NoAnswerError as error:
         yield Fitness.UNKNOWN, f"recovery action: {error}"
         return
     if action == _NO_ACTION:
@@ -97,9 +91,7 @@ def _memory(library: Nvml, gpu: Gpu, *, is_judge: bool, ranks_run: bool) -> Iter
             yield from facts_of(library, gpu, when_pending)
         except NotToldError:  # a GPU without ECC: nothing to know
             continue
-        except GpuBrokenError:
-            raise
-        except NvmlError as error:
+        except NoAnswerError as error:
             yield Fitness.UNKNOWN, f"memory errors: {error}"
 
 

@@ -19,12 +19,7 @@ from holdfast.health.pure.reclaim import Over, Reclaim
 def used_mib(visible_devices: str | None, limit: int | None = None) -> dict[str, float]:
     """MiB in use on each GPU, or MIG instance, by its name; those that do not say are not in it.
 
-    Args:
-        visible_devices: ``CUDA_VISIBLE_DEVICES`` of the ranks; None: all GPUs.
-        limit: Ranks of this node, each with one GPU; None: all that are visible.
-
-    Returns:
-        Nothing where there is no driver.
+    Nothing where there is no driver. Which GPUs: see :meth:`.Nvml.visible`.
     """
     used: dict[str, float] = {}
     for library, gpu in _each(visible_devices, limit):
@@ -45,8 +40,7 @@ def holders(visible_devices: str | None, limit: int | None = None) -> list[int]:
 
 def _each(visible_devices: str | None, limit: int | None) -> Iterator[tuple[Nvml, Gpu]]:
     try:
-        library = nvml.load()
-        gpus = library.visible(visible_devices, limit)
+        library, gpus = nvml.visible(visible_devices, limit)
     except NvmlError:
         return
     for gpu in gpus:

@@ -29,11 +29,7 @@ _MIB = 1 << 20
 
 # ---------------------------------------------------------------- disks
 def room(folders: Iterable[str]) -> list[Finding]:
-    """One finding for each folder: how much room its file system has for this user.
-
-    Args:
-        folders: Of one that is not there yet, the nearest above it is looked at.
-    """
+    """One finding for each folder, or the nearest above it: has its disk room for this user?"""
     return [finding_of(PROBE, folder, _room_of(folder)) for folder in dict.fromkeys(folders)]
 
 
@@ -49,15 +45,11 @@ def _room_of(folder: str) -> list[Fact]:
     has_inodes = found.f_favail > 0 or found.f_files == 0  # some file systems count none
     if free_bytes == 0:
         return [(Fitness.SUSPECT, "full: 0 bytes free for this user")]
+    free = f"{free_bytes / _MIB:.0f} MiB"
     if not has_inodes:
-        return [
-            (
-                Fitness.SUSPECT,
-                f"full: no inodes left, though {free_bytes / _MIB:.0f} MiB are free",
-            )
-        ]
+        return [(Fitness.SUSPECT, f"full: no inodes left, though {free} are free")]
     if free_bytes < LITTLE_ROOM_BYTES:
-        return [(Fitness.SUSPECT, f"only {free_bytes / _MIB:.0f} MiB free")]
+        return [(Fitness.SUSPECT, f"only {free} free")]
     return []
 
 
@@ -74,12 +66,7 @@ def _statvfs(folder: Path) -> os.statvfs_result:
 def descriptors(
     file_nr: str = "/proc/sys/fs/file-nr", process_limit: int | None = None
 ) -> list[Finding]:
-    """Two findings: open files of the host, and the limit of each process.
-
-    Args:
-        file_nr: The kernel's count of open files: used, free, most.
-        process_limit: ``RLIMIT_NOFILE`` of ranks; None: the one of this process.
-    """
+    """Two findings: open files of the host, and the limit of each process (None: this one's)."""
     if process_limit is None:
         process_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     few: list[Fact] = []
@@ -144,11 +131,7 @@ def compare(before: Sample, after: Sample) -> Finding:
 
 
 class HostProbe:
-    """Looks at all of this, and remembers the clocks.
-
-    Args:
-        folders: Whose file systems must have room.
-    """
+    """Looks at all of this, and remembers the clocks."""
 
     def __init__(self, folders: Iterable[str]) -> None:
         self._folders = tuple(folders)
@@ -157,8 +140,4 @@ class HostProbe:
     def look(self) -> list[Finding]:
         """One finding for each thing; each jump of a clock is reported once."""
         before, self._clocks = self._clocks, sample()
-        return [
-            *room(self._folders),
-            *descriptors(),
-            compare(before, self._clocks),
-        ]
+        return [*room(self._folders), *descriptors(), compare(before, self._clocks)]

@@ -32,12 +32,10 @@ class HealthConfig:
         visible_devices: ``CUDA_VISIBLE_DEVICES`` of the ranks; None: all.
         folders: Whose disks must have room.
         endpoint: Of the node health service; None: there is none.
-        nic_state: Check network links before a start.
+        nic_state, storage: Check network links, network file systems before a start.
         nic_monitor: Watch link-down counters while ranks run.
-        storage: Check network file systems before a start.
         storage_paths: Must be reachable before a start.
-        pci_topo_file: XML about which network card belongs to which GPU.
-        link_down_path_template, link_state_path_template: Instead of the paths in sysfs.
+        pci_topo_file, link_down_path_template, link_state_path_template: See :class:`.Cards`.
         interval_s: Period of the watch.
         reclaim_timeout_s: How long a start waits for GPU memory; 0: not at all.
         reclaim_tolerance_mib: In use on a GPU that counts as free.
@@ -62,10 +60,7 @@ class HealthConfig:
 
     @property
     def limit_s(self) -> float:
-        """How long a check may take; after that its process is ended.
-
-        A look at the memory, then all probes side by side.
-        """
+        """How long a check may take: a look at the memory, then all probes side by side."""
         longest_s = SERVICE_BOUND_S if self.endpoint else PROBES_S
         return PROBES_S + longest_s + _SLACK_S
 

@@ -66,7 +66,7 @@ def judge(port: Port, *, was_up: bool, was_named: bool = False) -> tuple[Fitness
     Args:
         port: As it is now.
         was_up: It has been seen up.
-        was_named: A path of the user's leads to its state: that it is looked at is meant so.
+        was_named: A path of the user's leads to its state.
     """
     if port.state is None:
         return Fitness.UNKNOWN, "its state cannot be read"
@@ -78,14 +78,11 @@ def judge(port: Port, *, was_up: bool, was_named: bool = False) -> tuple[Fitness
     if port.physical == "DISABLED":
         return Fitness.UNKNOWN, f"link is {how}: not meant to be used?"
     if port.n_lost:
-        text = (
-            f"link is {how}, and was lost before ({count(port.n_lost, 'time')}): check cable and "
-            "switch"
-        )
-        return Fitness.UNHEALTHY, text
+        before = f"and was lost before ({count(port.n_lost, 'time')})"
+        return Fitness.UNHEALTHY, f"link is {how}, {before}: check cable and switch"
     if port.physical in _PHYSICALLY_LINKED:
-        text = f"link is {how}: check the subnet manager, the cable and the switch"
-        return Fitness.UNHEALTHY, text
+        remedy = "check the subnet manager, the cable and the switch"
+        return Fitness.UNHEALTHY, f"link is {how}: {remedy}"
     if port.physical is None and was_named:
         return Fitness.UNHEALTHY, f"link is {how}: check cable and switch"
     return Fitness.UNKNOWN, f"link is {how}, and nothing says that it ever was up: no cable?"
@@ -117,8 +114,7 @@ class Cards:
     """Where to look.
 
     Attributes:
-        visible_devices: ``CUDA_VISIBLE_DEVICES`` of the ranks; None: all GPUs.
-        limit: Ranks of this node, each with one GPU; None: all that are visible.
+        visible_devices, limit: See :meth:`.Nvml.visible`.
         pci_topo_file: XML that says which devices are near each other, instead of sysfs.
         link_state_path_template: Of the file with a card's link state; ``{nic}`` is the card. None:
             all ports of ``<infiniband>/{nic}``.
@@ -136,7 +132,7 @@ class Cards:
     pci_devices: str = "/sys/bus/pci/devices"
 
     def names(self) -> list[str]:
-        """Of all cards; none where there is no folder of them."""
+        """Of all cards."""
         try:
             return sorted(card.name for card in Path(self.infiniband).iterdir())
         except OSError:
@@ -147,10 +143,8 @@ class Cards:
         template = self.link_state_path_template
         if template is None:
             return [port for card in self.names() for port in self._ports(card)]
-        return [
-            _read_port(card, "", Path(template.replace(_NIC, card)).parent, template)
-            for card in self.names()
-        ]
+        states = {card: Path(template.replace(_NIC, card)) for card in self.names()}
+        return [_read_port(card, "", state.parent, state) for card, state in states.items()]
 
     def n_lost(self) -> dict[str, int]:
         """How often each card has lost a link; those that do not say are not in it."""
@@ -168,8 +162,7 @@ class Cards:
     def users(self) -> dict[str, set[int]]:
         """Cards that are nearest to GPUs of the ranks, and the positions of those GPUs.
 
-        Returns:
-            Nothing where there is no driver, or no GPU whose place is known.
+        Nothing where there is no driver, or no GPU whose place is known.
 
         Raises:
             pci.TopologyError: The file of the user's says nothing.
@@ -201,8 +194,8 @@ class Cards:
     def _gpu_addresses(self) -> dict[int, str]:
         found: dict[int, str] = {}
         with contextlib.suppress(NvmlError):
-            library = nvml.load()
-            for gpu in library.visible(self.visible_devices, self.limit):
+            library, gpus = nvml.visible(self.visible_devices, self.limit)
+            for gpu in gpus:
                 if gpu.error is not None:  # its place is not known
                     continue
                 with contextlib.suppress(NvmlError):
@@ -215,13 +208,13 @@ class Cards:
             numbers = sorted(port.name for port in folder.iterdir())
         except OSError:
             return [Port(card)]
-        return [_read_port(card, number, folder / number) for number in numbers]
+        return [
+            _read_port(card, number, folder / number, folder / number / "state")
+            for number in numbers
+        ]
 
 
-def _read_port(card: str, number: str, folder: Path, state_template: str | None = None) -> Port:
-    state = folder / "state"
-    if state_template is not None:
-        state = Path(state_template.replace(_NIC, card))
+def _read_port(card: str, number: str, folder: Path, state: Path) -> Port:
     n_lost = _number(folder / "counters" / "link_downed")
     if _word(folder / "link_layer") == "ETHERNET":  # there, the network device counts
         carriers = folder.parent.parent.glob("device/net/*/carrier_down_count")

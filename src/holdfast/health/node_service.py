@@ -60,14 +60,9 @@ _OPTIONS: tuple[tuple[str, Any], ...] = (
 
 
 def ask(endpoint: str, *, deadline_s: float = 60.0) -> list[Finding]:
-    """The service's answer about this host; raises nothing.
+    """The service's answer about this host, as one finding; raises nothing.
 
-    Args:
-        endpoint: Path of its Unix socket; ``unix:`` and ``unix://`` before it are taken off.
-        deadline_s: How long it may take.
-
-    Returns:
-        One finding of the probe ``service``.
+    ``endpoint`` is the path of its Unix socket; ``unix:`` and ``unix://`` before it are taken off.
     """
     path = endpoint.removeprefix("unix://").removeprefix("unix:")
     verdict, text = Fitness.UNKNOWN, _why_not_askable(path)
@@ -102,22 +97,14 @@ def _ask(path: str, deadline_s: float) -> tuple[Fitness, str]:
     try:
         response = response_type.FromString(answer)
     except Exception:  # noqa: BLE001 - each implementation of protobuf has its own
-        return (
-            Fitness.UNKNOWN,
-            f"answered {len(answer)} bytes that cannot be read as a HealthCheckResponse",
-        )
+        text = f"answered {len(answer)} bytes that cannot be read as a HealthCheckResponse"
+        return Fitness.UNKNOWN, text
     return _verdict_of_response(response)
 
 
 @functools.cache
 def messages() -> tuple[Any, Any]:
-    """The classes of request and response.
-
-    Made at run time: generated code would need one version of protobuf.
-
-    Raises:
-        ImportError: There is no protobuf.
-    """
+    """The classes of request and response; generated code would need one version of protobuf."""
     from google.protobuf import (  # noqa: PLC0415 - an optional extra
         descriptor_pb2,
         descriptor_pool,
@@ -131,15 +118,13 @@ def messages() -> tuple[Any, Any]:
     request = file.message_type.add(name="HealthCheckRequest")
     request.field.add(name="args", number=1, type=kind.TYPE_STRING, label=kind.LABEL_REPEATED)
     response = file.message_type.add(name="HealthCheckResponse")
-    for number, (name, type_) in enumerate(
-        (
-            ("success", kind.TYPE_BOOL),
-            ("exit_code", kind.TYPE_INT32),
-            ("output", kind.TYPE_STRING),
-            ("error", kind.TYPE_STRING),
-        ),
-        1,
-    ):
+    fields = {
+        "success": kind.TYPE_BOOL,
+        "exit_code": kind.TYPE_INT32,
+        "output": kind.TYPE_STRING,
+        "error": kind.TYPE_STRING,
+    }
+    for number, (name, type_) in enumerate(fields.items(), 1):
         response.field.add(name=name, number=number, type=type_, label=kind.LABEL_OPTIONAL)
     pool = descriptor_pool.DescriptorPool()  # the user's program may have the same names in its own
     pool.AddSerializedFile(file.SerializeToString())
@@ -161,15 +146,9 @@ def _why_not_askable(path: str) -> str:
 
 
 def _verdict_of_status(error: grpc.RpcError) -> tuple[Fitness, str]:
-    import grpc  # noqa: PLC0415 - an optional extra
-
     code, details = error.code(), _excerpt(error.details() or "")
-    silent = (
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.CANCELLED,
-    )
-    if code in silent or any(words in details for words in _BROKEN_CALLS):
+    is_silent = code.name in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")
+    if is_silent or any(words in details for words in _BROKEN_CALLS):
         return Fitness.UNKNOWN, f"no answer ({code.name}: {details})"
     return Fitness.UNHEALTHY, f"its check failed ({code.name}: {details})"
 

@@ -32,15 +32,9 @@ class Links:
 
 
 def look(visible_devices: str | None, limit: int | None = None) -> list[Finding]:
-    """One finding for each GPU that ranks use.
-
-    Args:
-        visible_devices: ``CUDA_VISIBLE_DEVICES`` of the ranks; None: all GPUs.
-        limit: Ranks of this node, each with one GPU; None: all that are visible.
-    """
+    """One finding for each GPU that ranks use; see :meth:`.Nvml.visible`."""
     try:
-        library = nvml.load()
-        gpus = library.visible(visible_devices)  # all are compared
+        library, gpus = nvml.visible(visible_devices)  # all are compared
     except NvmlError as error:
         return [Finding(PROBE, "driver", Fitness.UNKNOWN, f"cannot look at NVLinks: {error}")]
     findings = judge([_links(library, gpu) for gpu in gpus])

@@ -23,16 +23,16 @@ class NvmlError(Exception):
     """The driver did not answer a question; the text says why, without naming the GPU."""
 
 
-class NvmlMissingError(NvmlError):
-    """There is no driver, no library, or no package to ask through."""
+class NoAnswerError(NvmlError):
+    """The driver has not answered, which says nothing about the GPU."""
 
 
-class NotToldError(NvmlError):
+class NotToldError(NoAnswerError):
     """The driver does not know, or does not say."""
 
 
-class NothingHappenedError(NvmlError):
-    """There is no event."""
+class NothingHappenedError(NoAnswerError):
+    """There is no event, or the answer took too long."""
 
 
 class GpuBrokenError(NvmlError):
@@ -60,13 +60,10 @@ class Gpu:
 
 
 class Nvml:
-    """The library, initialised.
-
-    Args:
-        pynvml: The module.
+    """The library, initialised. All questions raise :class:`NvmlError` without an answer.
 
     Raises:
-        NvmlMissingError: It cannot be initialised.
+        NvmlError: It cannot be initialised.
     """
 
     def __init__(self, pynvml: Any) -> None:
@@ -76,7 +73,7 @@ class Nvml:
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
-            raise NvmlMissingError(f"NVML: {error}") from error
+            raise NvmlError(f"NVML: {error}") from error
 
     def ask(self, function: str, *arguments: Any) -> Any:
         """What ``pynvml.<function>(*arguments)`` gives.
@@ -84,7 +81,7 @@ class Nvml:
         Raises:
             NotToldError: The driver, or this version of ``pynvml``, does not know.
             GpuBrokenError: The GPU is lost or must be reset.
-            NvmlError: Anything else went wrong.
+            NoAnswerError: Anything else went wrong.
         """
         call = getattr(self._pynvml, function, None)
         if call is None:
@@ -95,11 +92,7 @@ class Nvml:
             raise _translated(error) from error
 
     def driver_version(self) -> tuple[int, str]:
-        """Major number, and the whole as text.
-
-        Raises:
-            NvmlError: The driver does not say.
-        """
+        """Major number, and the whole as text."""
         text = str(self.ask("nvmlSystemGetDriverVersion"))
         major = text.split(".", maxsplit=1)[0]
         if not major.isdecimal():
@@ -107,37 +100,23 @@ class Nvml:
         return int(major), text
 
     def field(self, gpu: Any, number: int) -> int:
-        """Value of field ``NVML_FI_*``, one that is an unsigned number.
-
-        Raises:
-            NvmlError: The driver does not say.
-        """
+        """Value of field ``NVML_FI_*``, one that is an unsigned number."""
         value = self.ask("nvmlDeviceGetFieldValues", gpu, [number])[0]
         if value.nvmlReturn != 0:
             raise _translated(self._pynvml.NVMLError(value.nvmlReturn))
         return int(value.value.uiVal)
 
     def used_mib(self, gpu: Any) -> float:
-        """Memory in use, without the part that the driver keeps for itself, MiB.
-
-        Raises:
-            NvmlError: The driver does not say.
-        """
+        """Memory in use, without the part that the driver keeps for itself, MiB."""
         try:
             version = getattr(self._pynvml, "nvmlMemory_v2", 0x02000028)
             memory = self.ask("nvmlDeviceGetMemoryInfo", gpu, version)
-        except GpuBrokenError:
-            raise
-        except NvmlError:  # a driver before 510 does not count its own part as used
+        except NoAnswerError:  # a driver before 510 does not count its own part as used
             memory = self.ask("nvmlDeviceGetMemoryInfo", gpu)
         return float(memory.used) / _MIB
 
     def pci_address(self, gpu: Any) -> str:
-        """As sysfs writes it: ``0000:1b:00.0``.
-
-        Raises:
-            NvmlError: The driver does not say.
-        """
+        """As sysfs writes it: ``0000:1b:00.0``."""
         address = self.ask("nvmlDeviceGetPciInfo", gpu).busId
         text = address.decode() if isinstance(address, bytes) else str(address)
         domain, _, rest = text.lower().partition(":")
@@ -154,10 +133,7 @@ class Nvml:
         Args:
             visible_devices: Indices, UUIDs of GPUs or MIG instances, or their beginnings, with
                 commas between; None: all.
-            limit: Only the first so many.
-
-        Raises:
-            NvmlError: The driver does not say how many there are.
+            limit: Only the first so many, for ranks with one GPU each; None: all.
         """
         count = int(self.ask("nvmlDeviceGetCount"))
         if visible_devices is None:
@@ -224,6 +200,12 @@ class Nvml:
         return self._known[index]
 
 
+def visible(visible_devices: str | None, limit: int | None = None) -> tuple[Nvml, list[Gpu]]:
+    """The library, and the GPUs that ranks see: :func:`load` and :meth:`Nvml.visible`."""
+    library = load()
+    return library, library.visible(visible_devices, limit)
+
+
 _lock = threading.Lock()
 _loaded: Nvml | None = None
 
@@ -232,7 +214,7 @@ def load() -> Nvml:
     """The library of this process.
 
     Raises:
-        NvmlMissingError: There is none to ask.
+        NvmlError: There is no driver, no library, or no package to ask through.
     """
     global _loaded  # noqa: PLW0603 - NVML itself is one per process
     with _lock:
@@ -240,7 +222,7 @@ def load() -> Nvml:
             try:
                 pynvml = import_module("pynvml")
             except ImportError as error:
-                raise NvmlMissingError(f"no pynvml ({error}): pip install nvidia-ml-py") from error
+                raise NvmlError(f"no pynvml ({error}): pip install nvidia-ml-py") from error
             _loaded = Nvml(pynvml)
         return _loaded
 
@@ -253,4 +235,4 @@ def _translated(error: Any) -> NvmlError:
         return NothingHappenedError(str(error))
     if code in _NOT_TOLD:
         return NotToldError(str(error))
-    return NvmlError(str(error))
+    return NoAnswerError(str(error))

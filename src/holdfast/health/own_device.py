@@ -1,13 +1,12 @@
 """Answers for a rank about the device it uses, or about all that it sees. Raises nothing.
 
-A device index is CUDA's in this process: its place in ``CUDA_VISIBLE_DEVICES``. Where that names
-one device, all indices mean it: a process that is given its own device only (a MIG instance, for
-one) has number 0 for it, and often asks with its local rank.
+A device index is CUDA's in this process, its place in ``CUDA_VISIBLE_DEVICES``; None: all that it
+sees. Where that names one device, all indices mean it: a process that is given its own device only
+(a MIG instance, for one) has number 0 for it, and often asks with its local rank.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterable
 
@@ -17,20 +16,12 @@ from holdfast.health.pure.health import Finding, Fitness, why_unfit
 
 
 def gpu_problem(device_index: int | None) -> str | None:
-    """Why the GPU must not be used; None: it may be used, or that is not known.
-
-    Args:
-        device_index: Of the GPU; None: all that this process sees.
-    """
+    """Why the GPU must not be used; None: it may be used, or that is not known."""
     return why_unfit(_of(device_index, gpu.look(_visible_devices())))
 
 
 def nvlink_problem(device_index: int | None) -> str | None:
-    """The fault of the GPU's NVLinks; None: there is none, or that is not known.
-
-    Args:
-        device_index: Of the GPU; None: all that this process sees.
-    """
+    """The fault of the GPU's NVLinks; None: there is none, or that is not known."""
     findings = _of(device_index, nvlink.look(_visible_devices()))
     wrong = [str(finding) for finding in findings if finding.verdict is Fitness.SUSPECT]
     return "; ".join(wrong) or None
@@ -44,18 +35,13 @@ def link_downed_counts(
 ) -> dict[str, int]:
     """How often the network cards nearest to the GPU have lost their links, by card.
 
-    Args:
-        device_index: Of the GPU; None: all cards of this node.
-        pci_topo_file: XML that says which card is near which GPU, instead of sysfs.
-        link_down_path_template: Of the file with a card's counter; ``{nic}`` is the card. None:
-            all ports of the card in sysfs.
-
-    Returns:
-        Without those that do not say. Nothing where it is not known which card belongs to the GPU:
-        another GPU's link says nothing about this rank.
+    Without those that do not say. Nothing where it is not known which card belongs to the GPU:
+    another GPU's link says nothing about this rank. For the other arguments see :class:`.Cards`.
     """
-    cards = dataclasses.replace(
-        _cards(), pci_topo_file=pci_topo_file, link_down_path_template=link_down_path_template
+    cards = Cards(
+        visible_devices=_visible_devices(),
+        pci_topo_file=pci_topo_file,
+        link_down_path_template=link_down_path_template,
     )
     counts = cards.n_lost()
     place = _place(device_index)
@@ -66,10 +52,6 @@ def link_downed_counts(
     except pci.TopologyError:
         return {}
     return {card: counts[card] for card in counts if place in users.get(card, ())}
-
-
-def _cards() -> Cards:
-    return Cards(_visible_devices())
 
 
 def _of(device_index: int | None, findings: Iterable[Finding]) -> list[Finding]:

@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DevicePlace:
-    """Where a device is.
-
-    Attributes:
-        way: Bridges from the processor to the device, itself not among them.
-        numa_node: Of its memory; None: not known.
-    """
+    """Where a device is: the bridges from the processor to it; and its NUMA node, if known."""
 
     way: tuple[str, ...]
     numa_node: int | None = None
@@ -55,11 +50,7 @@ def _n_shared(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def place_in_sysfs(device: Path) -> DevicePlace | None:
-    """Of a device's folder, or a link to it, such as ``/sys/bus/pci/devices/0000:1b:00.0``.
-
-    Returns:
-        None where there is no such device.
-    """
+    """Of a device's folder, or a link to it; None where there is no such device."""
     try:
         real = device.resolve(strict=True)
     except OSError:
@@ -72,10 +63,7 @@ def place_in_sysfs(device: Path) -> DevicePlace | None:
 
 
 def places_in_file(path: str) -> dict[str, DevicePlace]:
-    """Of each device in an XML of nested ``<pci busid=...>``, as NCCL reads and writes it.
-
-    Returns:
-        By PCI address, in lower case: ``0000:1b:00.0``.
+    """By PCI address, ``0000:1b:00.0``, of an XML of nested ``<pci busid=...>``, as NCCL's.
 
     Raises:
         TopologyError: It cannot be read, is no XML, or names no device.

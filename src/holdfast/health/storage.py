@@ -7,26 +7,99 @@ that the user names. A file system that says no ("permission denied") has answer
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.base.processes.file_read import START_S
-from holdfast.health.path_look import Answer, PathLook, Touch
+from holdfast.base.processes import file_read
+from holdfast.base.processes.file_read import FileRead
 from holdfast.health.pure.health import Finding, Fitness
 
 PROBE = "storage"
-MOUNT_S = 15.0
+MOUNT_S = 15.0  # with the start of a process, a look takes no longer than PROBES_S
 PATH_S = 5.0
-BOUND_S = START_S + MOUNT_S + 2.0
-"""How long a look may take, whatever hangs."""
 MAX_MOUNTS = 64
 _KINDS = frozenset({"lustre", "nfs", "nfs4"})
 _REFUSED = frozenset({errno.EACCES, errno.EPERM})
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
+# ---------------------------------------------------------------- touching paths
+@dataclass(frozen=True)
+class Touch:
+    """A path to be touched within ``bound_s``: its status and, of a folder, its first entry.
+
+    ``reads``: read this file instead.
+    """
+
+    path: str
+    bound_s: float
+    reads: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The outcome of a touch: the text that was read, or why there is none.
+
+    Attributes:
+        is_late: It did not come back in time.
+        error: ``errno`` of what went wrong; None: no error, or it is not known.
+        is_unknown: The path was not touched: no process could be started for it.
+    """
+
+    is_late: bool = False
+    error: int | None = None
+    text: str = ""
+    is_unknown: bool = False
+
+
+class PathLook:
+    """Touches paths side by side, each in a process of its own. Not for two threads at once.
+
+    As long as a process that hangs in a dead file system exists, its path is not touched again. So
+    hung file systems cost one process per path, and no waiting.
+    """
+
+    def __init__(self) -> None:
+        self._hung: dict[Touch, int] = {}
+        """Processes that did not come back."""
+
+    def touch(self, touches: Iterable[Touch]) -> dict[Touch, Answer]:
+        """All of them at once; returns when all have answered or are late."""
+        answers: dict[Touch, Answer] = {}
+        reads: dict[Touch, FileRead] = {}
+        hung = file_read.readers()
+        for touch in touches:
+            pid = self._hung.get(touch)
+            if pid in hung:
+                text = f"a look before this one still hangs (process {pid})"
+                answers[touch] = Answer(is_late=True, text=text)
+            else:
+                reads[touch] = FileRead(
+                    [touch.path],
+                    bound_s=touch.bound_s,
+                    touches=not touch.reads,
+                    awaits_late=False,  # many may hang at once
+                )
+        file_read.finish(reads.values())
+        self._hung.update({touch: read.pid for touch, read in reads.items() if read.late})
+        return answers | {touch: _answer(touch, read) for touch, read in reads.items()}
+
+
+def _answer(touch: Touch, read: FileRead) -> Answer:
+    path = touch.path
+    if error := read.errors.get(path):
+        return Answer(error=error, text=os.strerror(error))
+    if (text := read.found.get(path)) is not None:
+        return Answer(text=text.decode(errors="replace"))
+    if path in read.late:
+        return Answer(is_late=True, text=f"no answer within {touch.bound_s:g} s")
+    return Answer(text=read.problem, is_unknown=True)
+
+
+# ---------------------------------------------------------------- the probe
 @dataclass(frozen=True)
 class Places:
     """Where to look.
@@ -43,14 +116,14 @@ class Places:
 
 
 class Storage:
-    """Looks at file systems; those that hang are left to hang, and not touched twice."""
+    """Looks at file systems."""
 
     def __init__(self, places: Places, path_look: PathLook | None = None) -> None:
         self._places = places
         self._path_look = path_look or PathLook()
 
     def look(self) -> list[Finding]:
-        """One finding for each thing looked at, within :data:`BOUND_S`; none: there is nothing."""
+        """One finding for each thing looked at; none: there is nothing."""
         health = [Touch(path, PATH_S, reads=True) for path in self._lustre_health()]
         mounts, findings = self._mounts()
         paths = [Touch(path, PATH_S) for path in dict.fromkeys(self._places.paths)]

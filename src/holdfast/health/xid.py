@@ -40,8 +40,7 @@ class Xids:
     """Reports the Xids since the look before; those of programs are left out.
 
     Args:
-        visible_devices: ``CUDA_VISIBLE_DEVICES`` of the ranks; None: all GPUs.
-        limit: Ranks of this node, each with one GPU; None: all that are visible.
+        visible_devices, limit: See :meth:`.Nvml.visible`.
     """
 
     def __init__(self, visible_devices: str | None = None, limit: int | None = None) -> None:
@@ -56,8 +55,7 @@ class Xids:
     def look(self) -> list[Finding]:
         """One finding for each GPU that ranks use; the first look only begins to listen."""
         try:
-            library = nvml.load()
-            gpus = library.visible(self._visible_devices, self._limit)
+            library, gpus = nvml.visible(self._visible_devices, self._limit)
             if self._events is None:
                 self._listen(library, gpus)
             counts = self._count_events(library)

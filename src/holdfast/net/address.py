@@ -8,6 +8,8 @@ import fcntl
 import os
 import socket
 import struct
+from collections.abc import Iterator
+from typing import Any
 
 from holdfast.base.bounded import call_within
 from holdfast.net.half_close import copy_of, open_sockets
@@ -20,15 +22,13 @@ from holdfast.net.pure.address import (
     unmapped,
 )
 
-_FAR_AWAY = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
+_FAR_AWAY = ("192.0.2.1", "2001:db8::1")
 """For documentation (RFC 5737, 3849): their route is the default one. Nothing is sent there."""
 _SIOCGIFCONF = 0x8912
 _IFREQ_BYTES = 40
 _NAME_BYTES = 16
 _IF_INET6 = "/proc/net/if_inet6"
 _PORT = 9  # some port: a datagram socket that is connected sends nothing
-
-
 _OWN_NAME_S = 2.0
 """For the look-up of this host's own name: a name server that is gone takes up to a minute."""
 
@@ -52,22 +52,18 @@ def way_to_store(host: str) -> str:
 def addresses_here(host: str) -> tuple[str, ...]:
     """Addresses of ``host`` that are this host's: a socket can be bound to them."""
     found = []
-    with contextlib.suppress(OSError, UnicodeError):
-        for family, kind, protocol, _, address in socket.getaddrinfo(
-            host, 0, type=socket.SOCK_STREAM
-        ):
-            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
-                probe.bind(address)
-                found.append(str(address[0]))
+    for probe, address in _probes(host, 0, socket.SOCK_STREAM):
+        with contextlib.suppress(OSError):
+            probe.bind(address)
+            found.append(str(address[0]))
     return tuple(found)
 
 
 def publish(endpoint: str, seen: str | None = None) -> Published:
     """The address or name that this host gives to others that meet it at ``endpoint``.
 
-    Args:
-        endpoint: Host, as given; empty: not known.
-        seen: This host's address as seen from there, where it is known already.
+    ``endpoint`` is a host as given; empty: not known. ``seen`` is this host's address as seen from
+    there, where it is known already.
     """
     ways = (seen,) if seen else routes_to(endpoint) if endpoint else ()
     return published_address(
@@ -78,8 +74,7 @@ def publish(endpoint: str, seen: str | None = None) -> Published:
 def gloo_interface(published: str) -> str | None:
     """The interface that gloo needs (``GLOO_SOCKET_IFNAME``); None: it finds a good one.
 
-    Args:
-        published: The address or name by which others know this host.
+    ``published`` is the address or name by which others know this host.
     """
     if is_loopback(published) or not gloo_needs_interface(_own_name_leads_to(), published):
         return None
@@ -119,30 +114,33 @@ def _own_name_leads_to() -> tuple[str, ...]:
 
 def routes_to(host: str, port: int = _PORT) -> tuple[str, ...]:
     """This host's addresses as seen from ``host``, one per route to its addresses, in order."""
-    found = []
-    with contextlib.suppress(OSError, UnicodeError):
-        for family, kind, protocol, _, address in socket.getaddrinfo(
-            host, port, type=socket.SOCK_DGRAM
-        ):
-            with (
-                contextlib.suppress(OSError),
-                socket.socket(family, kind, protocol) as probe,
-            ):
-                probe.connect(address)
-                found.append(str(probe.getsockname()[0]))
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(own for own, _ in _routes(host, port)))
 
 
 def resolved(host: str, port: int) -> str:
     """The first address that a name has and that there is a way to; the name, if there is none."""
-    with contextlib.suppress(OSError, UnicodeError):
-        for family, kind, protocol, _, address in socket.getaddrinfo(
-            host, port, type=socket.SOCK_DGRAM
-        ):
-            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
-                probe.connect(address)
-                return socket.getnameinfo(address, socket.NI_NUMERICHOST)[0]
+    for _, address in _routes(host, port):
+        with contextlib.suppress(OSError):
+            return socket.getnameinfo(address, socket.NI_NUMERICHOST)[0]
     return host
+
+
+def _routes(host: str, port: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """This host's end and the other end of each route to ``host``, in the resolver's order."""
+    for probe, address in _probes(host, port, socket.SOCK_DGRAM):
+        with contextlib.suppress(OSError):
+            probe.connect(address)
+            yield str(probe.getsockname()[0]), address
+
+
+def _probes(
+    host: str, port: int, kind: socket.SocketKind
+) -> Iterator[tuple[socket.socket, tuple[Any, ...]]]:
+    """A socket for each address of ``host``; none: the name does not resolve."""
+    with contextlib.suppress(OSError, UnicodeError):
+        for family, _, protocol, _, address in socket.getaddrinfo(host, port, type=kind):
+            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
+                yield probe, address
 
 
 def own_addresses() -> tuple[str, ...]:
@@ -150,11 +148,7 @@ def own_addresses() -> tuple[str, ...]:
 
     Interfaces of hardware come before bridges and other virtual ones.
     """
-    found = []
-    for far_away, family in _FAR_AWAY:
-        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((far_away, _PORT))
-            found.append(str(probe.getsockname()[0]))
+    found = [own for far_away in _FAR_AWAY for own in routes_to(far_away)]
     by_interface = interfaces()
     for name in sorted(by_interface, key=_is_virtual):
         found += by_interface[name]

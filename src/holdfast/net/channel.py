@@ -44,17 +44,15 @@ class Channel:
 
     Args:
         connected: The socket; closed with the channel.
-        descriptors: The loop.
         on_message: Called with the channel and each message. An exception cuts the peer off.
         on_closed: Called with the channel when the connection has ended, unless :meth:`close`
             ended it.
-        frame_bytes_max: Longest message that is accepted.
 
     Attributes:
         gone: Why no more messages come or go; ``None`` while they may.
         peer: Its name, for log lines.
         pid: Its process, as the kernel knows it; 0: on another host, or in another pid namespace.
-        on_message, on_closed, frame_bytes_max: As above; may change between two messages.
+        on_message, on_closed: As above; may change between two messages.
         refusal: Turns the reason of a cut-off into a message to the peer.
         report: Called with the channel and the reason when the peer is cut off; while an exception
             of ``on_message`` is handled, where that is the reason.
@@ -88,14 +86,9 @@ class Channel:
         self.pid = peer_of(connected)[0] if connected.family == socket.AF_UNIX else 0
         descriptors.watch(connected.fileno(), self.receive)
 
-    @property
-    def frame_bytes_max(self) -> int:
-        """Longest message that is accepted."""
-        return self._decoder.limit
-
-    @frame_bytes_max.setter
-    def frame_bytes_max(self, limit: int) -> None:
-        self._decoder.limit = limit
+    def accept_frames(self, bytes_max: int) -> None:
+        """Accept messages of up to ``bytes_max`` bytes from the next one on."""
+        self._decoder.limit = bytes_max
 
     def fileno(self) -> int:
         """Descriptor, -1 once closed."""

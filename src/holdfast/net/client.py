@@ -25,10 +25,8 @@ _CHUNK_BYTES = 1 << 16
 class Client:
     """One connected stream socket. One thread receives; others may send, one at a time.
 
-    Args:
-        connected: The socket; closed with the client. An :class:`OwnSocket` is used only while the
-            program has not closed it.
-        frame_bytes_max: Longest message that is accepted.
+    The socket is closed with the client. An :class:`OwnSocket` is used only while the program has
+    not closed it.
     """
 
     __slots__ = ("_decoder", "_socket")
@@ -94,10 +92,7 @@ class Client:
     def received(self) -> list[Message]:
         """Messages that have come, a chunk at most beyond bytes already read; waits for none.
 
-        Raises:
-            OSError: There are none, and the other end is gone, or the program has closed the
-                descriptor.
-            FrameError: The bytes that came are no message.
+        Raises as :meth:`receive`, where there are none.
         """
         self._check()
         if read := self._decoder.feed(b""):

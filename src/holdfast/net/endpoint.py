@@ -30,6 +30,10 @@ _BACKLOG = 128
 class UnixSocketError(OSError):
     """Something went wrong with a Unix socket. ``errno`` is that of the cause, if it has one."""
 
+    def __init__(self, text: str, cause: OSError | None = None) -> None:
+        super().__init__(text)
+        self.errno = None if cause is None else cause.errno
+
 
 class EndpointClosedError(UnixSocketError):
     """The other end is gone; a new connection may find its successor."""
@@ -39,18 +43,10 @@ class EndpointTimeoutError(UnixSocketError, TimeoutError):
     """The other end did not answer in time."""
 
 
-def _wrong(kind: type[UnixSocketError], text: str, cause: OSError | None = None) -> UnixSocketError:
-    error = kind(text)
-    if cause is not None:
-        error.errno = cause.errno
-    return error
-
-
 def _check_length(path: str) -> None:
     length = len(os.fsencode(path))
     if length > PATH_BYTES_MAX:
-        raise _wrong(
-            UnixSocketError,
+        raise UnixSocketError(
             f"socket path {path!r} has {length} bytes, the system's limit is {PATH_BYTES_MAX}; "
             "choose a shorter temporary directory (TMPDIR)",
         )
@@ -60,7 +56,7 @@ def listen(path: str) -> socket.socket:
     """Listen on ``path``, which only this user may connect to. A stale socket there is removed.
 
     Raises:
-        EndpointError: ``path`` is too long, not writable, or a file that is no socket.
+        UnixSocketError: ``path`` is too long, not writable, or a file that is no socket.
     """
     _check_length(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -75,8 +71,8 @@ def listen(path: str) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise _wrong(
-            UnixSocketError, f"cannot listen on {path!r}: {error.strerror or error}", error
+        raise UnixSocketError(
+            f"cannot listen on {path!r}: {error.strerror or error}", error
         ) from error
     return listener
 
@@ -102,7 +98,7 @@ class Connection(Client):
         Raises:
             EndpointClosedError: The other end is gone (the request may or may not have been read).
             EndpointTimeoutError: No answer within ``timeout_s``.
-            EndpointError: The answer is no frame, or there are several.
+            UnixSocketError: The answer is no frame, or there are several.
         """
         operation = message.get("op")
         frame = encode(message)
@@ -117,29 +113,25 @@ class Connection(Client):
             self._owed = 0
             more = self._decoder.feed(b"")
         except TimeoutError as error:
-            raise _wrong(
-                EndpointTimeoutError,
+            raise EndpointTimeoutError(
                 f"{self.path!r} did not answer {operation!r} within {timeout_s:g} s: the process "
                 "that listens there is stopped, busy or gone",
             ) from error
         except OSError as error:
             self.close()
-            raise _wrong(
-                EndpointClosedError,
+            raise EndpointClosedError(
                 f"{self.path!r} broke off during {operation!r} ({error.strerror or error}): "
                 "the process that listens there has ended",
                 error,
             ) from error
         except FrameError as error:
             self.close()
-            raise _wrong(
-                UnixSocketError, f"{self.path!r} answered {operation!r} with no frame: {error}"
+            raise UnixSocketError(
+                f"{self.path!r} answered {operation!r} with no frame: {error}"
             ) from error
         if more:
             self.close()
-            raise _wrong(
-                UnixSocketError, f"{self.path!r} gave {1 + len(more)} answers to {operation!r}"
-            )
+            raise UnixSocketError(f"{self.path!r} gave {1 + len(more)} answers to {operation!r}")
         return answer
 
     def owes_answers(self) -> bool:
@@ -160,7 +152,7 @@ def connect(path: str, timeout_s: float | None = 30.0) -> Connection:
     """Connect to the process that listens on ``path``; ``timeout_s``: None waits for ever.
 
     Raises:
-        EndpointError: No process listens there, it may not be used, or the queue stays full.
+        UnixSocketError: No process listens there, it may not be used, or the queue stays full.
     """
     _check_length(path)
     connecting = OwnSocket()
@@ -169,9 +161,7 @@ def connect(path: str, timeout_s: float | None = 30.0) -> Connection:
         connecting.connect(path)
     except OSError as error:
         connecting.close()
-        raise _wrong(
-            UnixSocketError, f"cannot connect to {path!r}: {_why(error)}", error
-        ) from error
+        raise UnixSocketError(f"cannot connect to {path!r}: {_why(error)}", error) from error
     return Connection(path, connecting)
 
 

@@ -14,12 +14,9 @@ from typing import NamedTuple
 
 
 class Watched(NamedTuple):
-    """One descriptor that an epoll waits for.
+    """One descriptor that an epoll waits for: its number when it was registered, and its file.
 
-    Attributes:
-        fd: Its number when it was registered.
-        inode: The file behind it.
-        data: Registered with it by its owner: a pointer, or again the number.
+    ``data`` was registered with it by its owner: a pointer, or again the number.
     """
 
     fd: int
@@ -28,10 +25,7 @@ class Watched(NamedTuple):
 
     @property
     def is_by_number(self) -> bool:
-        """Its owner registered the number, as Python and libuv do.
-
-        In half of the word; the rest may be anything.
-        """
+        """Its owner registered the number, as Python and libuv do; half of the word is anything."""
         return self.data & 0xFFFFFFFF == self.fd
 
 
@@ -99,8 +93,7 @@ def is_listening(sock: socket.socket) -> bool:
 def half_close(sock: socket.socket) -> bool:
     """Give end of file, now, to code that waits for bytes; the other end sees nothing.
 
-    Returns:
-        False: the connection was not there yet, or is gone already.
+    False: the connection was not there yet, or is gone already.
     """
     try:
         sock.shutdown(socket.SHUT_RD)

@@ -39,8 +39,7 @@ class ReservedPort:
     @property
     def number(self) -> int:
         """The port."""
-        port: int = self._socket.getsockname()[1]
-        return port
+        return int(self._socket.getsockname()[1])
 
     def wait_until_listened_on(self, within_s: float) -> bool:
         """Until a process listens on it; whether it was within the time.

@@ -38,7 +38,7 @@ def wait_until_reachable(
     Args:
         host: Name or address; the name need not resolve yet (a Kubernetes pod's appears late).
         port: 1 to 65535.
-        within_s: When to give up, in seconds.
+        within_s: When to give up.
         stop: Gives up at once when it is set.
         report: Called after 3, 15, 75 ... s with the reason so far, and until when this goes on.
 
@@ -46,7 +46,7 @@ def wait_until_reachable(
         This host's address, as seen from there.
 
     Raises:
-        UnreachableError: ``within_s`` is over, or ``stop`` is set.
+        PeerUnreachableError: ``within_s`` is over, or ``stop`` is set.
     """
     begun_at = clock.monotonic()
     pause_s, report_after_s = _PAUSE_FIRST_S, _FIRST_WORD_S

@@ -54,14 +54,12 @@ class Server:
 
     Args:
         listener: Stays the caller's to close.
-        descriptors: The loop.
         on_message: Called with each message of an unauthenticated connection, until it is admitted
             (:meth:`admit`). An exception cuts it off; only an admitted one may be closed.
         log: Called with each line about a peer that was cut off, or about missing descriptors.
         identify: Called with a new socket and its address; returns the peer's name for log lines.
             Raises :class:`RefusedError` to hang up.
         greeting: Name of a peer's first messages, in log lines.
-        unauthenticated_max: Connections that may wait to be admitted.
         frame_bytes_max: Longest message of an unauthenticated connection.
         refusal: Turns the reason of a cut-off into a message to the peer; None: it gets none.
         may_accept: Called before each connection is accepted; False: none is, now.
@@ -109,14 +107,12 @@ class Server:
         """Accept no more, and hang up on all that are not admitted."""
         self._pause()
         self._retry_at = None
-        for channel in list(self._unauthenticated.values()):
-            self._forget(channel)
-            channel.close()
+        self.dismiss()
 
-    def dismiss(self, why: str) -> None:
+    def dismiss(self, why: str | None = None) -> None:
         """Hang up on all that are not admitted, and tell them why; nothing is logged."""
         for channel in list(self._unauthenticated.values()):
-            if self._refusal is not None:
+            if why is not None and self._refusal is not None:
                 channel.send(self._refusal(why))
             self._forget(channel)
             channel.close()
@@ -142,7 +138,7 @@ class Server:
         """Let ``channel`` in: its owner serves it from the next message on."""
         self._forget(channel)
         channel.on_message, channel.on_closed = on_message, on_closed
-        channel.frame_bytes_max = frame_bytes_max
+        channel.accept_frames(frame_bytes_max)
 
     def accept(self) -> None:
         """Accept connections that wait, some at once, so that a flood does not starve others."""

@@ -14,9 +14,6 @@ def bound_socket(port: int) -> socket.socket:
     """A socket bound to ``port`` (0: any) on every address of this host, IPv6 and IPv4.
 
     Where the kernel has no IPv6, on those of IPv4. SO_REUSEADDR is set, as nearly every server's.
-
-    Raises:
-        OSError: The port cannot be had.
     """
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)

@@ -13,15 +13,9 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 
-from holdfast.base.processes import (
-    child,
-    idle_priority,
-    oom_score,
-    proc,
-    start_hook,
-    system_calls,
-)
+from holdfast.base.processes import child, proc, start_hook, system_calls
 from holdfast.node.processes.controlled_process import ControlledProcess
+from holdfast.standby import idle_priority, oom_score
 
 ORDERS = "HOLDFAST_PARKED"
 CONTROL_FD = 3

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import select
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.base import clock, memory
-from holdfast.base.processes import child, file_read, idle_priority, proc
+from holdfast.base.processes import child, file_read, proc
 from holdfast.base.processes.file_read import FileRead
-from holdfast.base.processes.process_defaults import inherited
 from holdfast.base.processes.rank_boot import SIGKILL
 from holdfast.base.pure.codec import decode
 from holdfast.base.pure.common_events import Note, SignalArrived, TimePassed
@@ -28,6 +28,7 @@ from holdfast.node.part import CycleStarted, Happening, Part, RankKilled
 from holdfast.node.processes.worker_env import LASTING, PER_CYCLE
 from holdfast.node.pure.cycle_events import CycleEnding, Waiting
 from holdfast.node.pure.rank_life import MonitorSaid
+from holdfast.standby import idle_priority, memory_left
 from holdfast.standby.pure import parked_interpreters as machine
 from holdfast.standby.pure.libraries import LATE, TORCH, imported_libraries
 from holdfast.standby.pure.parked_messages import FROM_PARKED, ParkedReady, ParkedUnfit
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from holdfast.watch.rank.auto_start import StartHook
 
 LOGGER = logging.getLogger("holdfast")
+_LIMITS = {name: getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
 _OF_DRIVER = (
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
@@ -125,7 +127,7 @@ class Standbys(Part):
         self._folder = folder
         self._like = like
         self._start_hook = start_hook
-        why_reserve = memory.why_score_decides_nothing()
+        why_reserve = memory_left.why_score_decides_nothing()
         self.machine = machine.ParkedInterpreters(
             nproc,
             plan.delay_s,
@@ -236,7 +238,7 @@ class Standbys(Part):
     # ------------------------------------------------------------ inside
     def _memory_of_parked(self) -> tuple[int, int]:
         """How many interpreters are parked, or being prepared, and how many KiB they have."""
-        held = [memory.unshared_kib(each.process.pid) for each in self._parked.values()]
+        held = [memory_left.unshared_kib(each.process.pid) for each in self._parked.values()]
         held = [kib for kib in held if kib > 0]
         return len(held), sum(held)
 
@@ -257,7 +259,7 @@ class Standbys(Part):
         # They stay open: closing one takes the kernel 11 to 16 ms (it waits for an RCU period), and
         # the last process of a cycle is taken in the middle of a restart.
         if self._triggers is None:
-            self._triggers = memory.pressure_triggers()
+            self._triggers = memory_left.pressure_triggers()
         for descriptor in self._triggers:
             if self._is_watching_pressure:
                 self._loop.epoll.register(descriptor, select.EPOLLPRI)
@@ -288,7 +290,7 @@ class Standbys(Part):
                 if local_rank in self._parked:
                     self._measure_share(local_rank)
             case machine.MeasureMemory():
-                self._feed(machine.MemoryLeft(memory.available_kib()))
+                self._feed(machine.MemoryLeft(memory_left.available_kib()))
             case machine.BecomeRank():
                 raise AssertionError("only a rank that is wanted goes on")
             case _:
@@ -337,7 +339,7 @@ class Standbys(Part):
             self._feed(machine.Nothing(local_rank))
             return
         command, env, _ = self._like(local_rank)
-        available_kib = memory.available_kib()
+        available_kib = memory_left.available_kib()
         if available_kib is not None and not self.machine.has_room(available_kib):
             self._feed(machine.NoRoom(local_rank, available_kib))
             return
@@ -460,7 +462,7 @@ class Standbys(Part):
 def _shape(command: Sequence[str], env: Mapping[str, str]) -> machine.Shape:
     lasting = {name: value for name, value in env.items() if name not in PER_CYCLE}
     cycle = {name: value for name, value in env.items() if name in PER_CYCLE}
-    return machine.Shape(list(command), lasting, inherited(), cycle)
+    return machine.Shape(list(command), lasting, _inherited(), cycle)
 
 
 def _taken(path: str) -> str:
@@ -472,3 +474,22 @@ def _taken(path: str) -> str:
     except OSError:
         return ""
     return text
+
+
+def _inherited() -> dict[str, str]:
+    """By name, the state that a process started now would inherit."""
+    found = {name: str(resource.getrlimit(number)) for name, number in _LIMITS.items()}
+    status = proc.status("self")
+    for name in ("Umask", "Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "Mems_allowed"):
+        found[name] = status.get(name.encode(), b"").decode()
+    place = os.stat(".")
+    found["working directory"] = f"{os.getcwd()} {place.st_dev} {place.st_ino}"
+    found["CPUs"] = str(sorted(os.sched_getaffinity(0)))
+    found["priority"] = str(os.getpriority(os.PRIO_PROCESS, 0))
+    for name in ("oom_score_adj", "cgroup"):
+        try:
+            with open(f"/proc/self/{name}") as file:
+                found[name] = file.read()
+        except OSError:
+            continue
+    return found

@@ -39,11 +39,10 @@ def test_what_a_hung_file_system_does_not_take_is_dropped_and_reported(
 ) -> None:
     """Once when it begins, and once, with the number, when it is over."""
     monkeypatch.setattr(file_writer, "WAITING_BYTES_MAX", 100)
-    monkeypatch.setattr(file_writer, "PATIENCE_S", 0.01)
     told: list[str] = []
     written: list[int] = []
     goes_on = threading.Event()
-    writer = FileWriter("/logs", told.append)
+    writer = FileWriter("/logs", told.append, patience_s=0.01)
 
     writer.call(goes_on.wait, 60)
     for number in range(3):
@@ -62,9 +61,8 @@ def test_a_slow_file_system_is_waited_for_as_long_as_it_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(file_writer, "WAITING_BYTES_MAX", 10)
-    monkeypatch.setattr(file_writer, "PATIENCE_S", 30.0)
     written: list[int] = []
-    writer = FileWriter("/logs", pytest.fail)
+    writer = FileWriter("/logs", pytest.fail, patience_s=30.0)
     for number in range(50):
         writer.call(lambda number=number: written.append(number), 10)
     assert writer.close(30.0)

@@ -82,7 +82,7 @@ def test_a_fork_is_told_from_a_program(
     program = start(fork)
     child = int(program.stdout.readline())
     (tmp_path / "7").mkdir()
-    (tmp_path / "7" / "stat").write_text("7 (a) b) S 1 7 7 0 -1 0 0 0")
+    (tmp_path / "7" / "stat").write_text("7 (a) b) S 1 7 7 0 -1" + " 0" * 14)
 
     assert [proc.is_fork(pid) for pid in (program.pid, child)] == [False, True]
     assert [proc.is_fork(pid, str(tmp_path)) for pid in (7, 8)] == [True, True]
@@ -174,7 +174,7 @@ def test_without_pidfds_the_start_time_guards(
     assert held.fileno() == -1
 
     assert held.send(signal.SIGCONT)
-    held._ticks -= 1
+    held.start_ticks -= 1
     assert not held.send(signal.SIGKILL)
     assert not held.is_alive()
     assert child.poll() is None

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.base.processes import child, proc, system_calls
+from holdfast.tools.doctor import call_sources
 from tests.unit.base.test_proc import BOUND_S
 
 LACKED = {"posix_spawn(setsid)", "pidfd_open", "pidfd_send_signal", "memfd_create"}
@@ -65,7 +66,7 @@ def set_way(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if how != "interpreter":
         monkeypatch.setattr(os, "posix_spawn", without_setsid)
     if how == "helper":
-        monkeypatch.setattr(system_calls, "_spawn_by_c_library", without_setsid_at_all)
+        monkeypatch.setattr(system_calls, "spawn_by_c_library", without_setsid_at_all)
 
 
 def signals(kind: str, status: list[str]) -> int:
@@ -143,9 +144,9 @@ def test_a_program_that_cannot_be_started_is_an_error_through_the_c_library_too(
 @pytest.mark.usefixtures("old_interpreter")
 def test_what_the_interpreter_lacks_is_called_through_the_c_library() -> None:
     """A hold on a process, a signal through it, and a file in memory."""
-    if system_calls.ABSENT in system_calls.survey().values():
+    if call_sources.ABSENT in call_sources.survey().values():
         pytest.skip("this kernel lacks one of them, too")
-    assert system_calls.survey() == dict.fromkeys(LACKED, system_calls.C_LIBRARY)
+    assert call_sources.survey() == dict.fromkeys(LACKED, call_sources.C_LIBRARY)
     pid = sleeper()
     held = proc.Process(pid)
     assert held.fileno() >= 0
@@ -190,7 +191,7 @@ def test_without_pidfds_the_end_of_a_process_is_looked_for() -> None:
     assert proc.await_any([held], BOUND_S)
     assert held.has_ended()
     os.waitpid(pid, 0)
-    assert system_calls.survey()["pidfd_open"] == system_calls.ABSENT
+    assert call_sources.survey()["pidfd_open"] == call_sources.ABSENT
 
 
 @pytest.mark.usefixtures("no_pidfds")
@@ -222,10 +223,10 @@ def test_a_sandbox_that_refuses_only_signals_through_pidfds_is_survived(
     monkeypatch.setattr(signal, "pidfd_send_signal", refused, raising=False)
     pid = sleeper()
     held = proc.Process(pid)
-    held._ticks -= 1
+    held.start_ticks -= 1
     assert not held.send(signal.SIGKILL), "somebody else's by now, as far as can be known"
-    held._ticks += 1
+    held.start_ticks += 1
     assert held.send(signal.SIGKILL)
     assert os.waitpid(pid, 0)[1] == signal.SIGKILL
     held.close()
-    assert system_calls.survey()["pidfd_send_signal"] == system_calls.ABSENT
+    assert call_sources.survey()["pidfd_send_signal"] == call_sources.ABSENT

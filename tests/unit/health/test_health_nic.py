@@ -311,7 +311,7 @@ def test_a_rank_hears_about_the_links_of_its_own_card(
     """One that says nothing is not in it, and nothing is where there is no driver."""
     host.card("mlx5_0")
     host.port("mlx5_0", lost="1\n")
-    monkeypatch.setattr(own_device, "_cards", host.cards)
+    monkeypatch.setattr(own_device, "Cards", host.cards)
     assert holdfast.health.link_downed_counts(0) == {}
     assert holdfast.health.link_downed_counts(None) == {"mlx5_0": 1}
     (host.infiniband / "mlx5_0").rename(host.infiniband / "mlx5_9")
@@ -319,7 +319,6 @@ def test_a_rank_hears_about_the_links_of_its_own_card(
     host.port("mlx5_1", lost="2\n")
     assert holdfast.health.link_downed_counts(1) == {"mlx5_1": 2}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")  # its own device only: 0 for CUDA
-    monkeypatch.setattr(own_device, "_cards", lambda: host.cards(visible_devices="1"))
     assert holdfast.health.link_downed_counts(1) == {"mlx5_1": 2}
     host.port("mlx5_1", lost=None)
     assert holdfast.health.link_downed_counts(1) == {}

@@ -13,9 +13,8 @@ from holdfast.base import clock, wait_for
 from holdfast.base.processes import file_read
 from holdfast.base.processes.proc import Process
 from holdfast.health import storage
-from holdfast.health.path_look import Answer, PathLook, Touch
 from holdfast.health.pure.health import Fitness
-from holdfast.health.storage import Places, Storage, network_mounts
+from holdfast.health.storage import Answer, PathLook, Places, Storage, Touch, network_mounts
 
 HANGS = "import os, signal; os.write(3, b'r'); signal.pause()"
 NEVER_BEGINS = "import signal; signal.pause()"

@@ -31,15 +31,15 @@ def tmpfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_job_is_orphaned_when_its_launcher_is_dead_and_was_here() -> None:
     """Not while it lives, and not where its pid and ticks may mean something else."""
-    assert job_name.is_orphaned(dead_job())
-    assert not job_name.is_orphaned(job_name.new_job())
+    assert job_name.is_living(dead_job()) is False
+    assert job_name.is_living(job_name.new_job()) is not False
     fields = dead_job().split("-")
     for place in (2, 3, 4):  # pid namespace, time namespace, boot
         elsewhere = [*fields[:place], "12345678", *fields[place + 1 :]]
-        assert not job_name.is_orphaned("-".join(elsewhere))
-    assert not job_name.is_orphaned("somebody's folder")
-    assert not job_name.is_orphaned("a-b-c-d")
-    assert not job_name.is_orphaned("-".join(["a", "b", *fields[2:]]))
+        assert job_name.is_living("-".join(elsewhere)) is not False
+    assert job_name.is_living("somebody's folder") is not False
+    assert job_name.is_living("a-b-c-d") is not False
+    assert job_name.is_living("-".join(["a", "b", *fields[2:]])) is not False
 
 
 def test_a_launcher_that_is_not_reaped_is_dead() -> None:
@@ -49,7 +49,7 @@ def test_a_launcher_that_is_not_reaped_is_dead() -> None:
     rest = job_name.new_job().split("-")[2:]
     job = "-".join([str(zombie), str(proc.start_ticks(zombie)), *rest])
 
-    assert job_name.is_orphaned(job)
+    assert job_name.is_living(job) is False
     os.waitpid(zombie, 0)
 
 
@@ -57,7 +57,7 @@ def test_where_the_boot_is_not_known_no_job_is_orphaned(monkeypatch: pytest.Monk
     """Another host's job would look like one of ours: pid namespaces have the same numbers."""
     monkeypatch.setattr(proc, "boot_id", lambda: "")
 
-    assert not job_name.is_orphaned(dead_job())
+    assert job_name.is_living(dead_job()) is not False
 
 
 def test_folders_of_runs_cost_a_start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.base.processes import system_calls
 from holdfast.fault_tolerance import FaultToleranceConfig
 from holdfast.health.pure.health import Finding, Fitness
 from holdfast.net.pure.address import Published
 from holdfast.node.pure import node
 from holdfast.options.cluster_env import Cluster
-from holdfast.tools.doctor import limits, page
+from holdfast.tools.doctor import call_sources, limits, page
 from holdfast.tools.doctor.advice import (
     WITHOUT_CALL,
     HostFacts,
@@ -87,7 +86,7 @@ def test_what_an_interpreter_was_built_without_is_a_fact_and_no_fault() -> None:
 
 
 def test_each_call_that_a_host_may_lack_has_its_consequence() -> None:
-    assert set(WITHOUT_CALL) == set(system_calls.survey())
+    assert set(WITHOUT_CALL) == set(call_sources.survey())
 
 
 def test_what_cannot_be_found_out_is_not_wrong() -> None:

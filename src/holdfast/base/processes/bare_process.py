@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from holdfast.base.processes import system_calls
 
 FIRST_FD = 3
-"""The first of the descriptors handed over; the others follow it."""
 TO_JOBS = (
     *(signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM),
     *(signal.SIGUSR1, signal.SIGUSR2),

@@ -33,10 +33,10 @@ class Reaped:
 
 
 def spawn(command: Sequence[str], env: Mapping[str, str], descriptors: Mapping[int, int]) -> int:
-    """Start ``command`` in a session of its own and return its pid.
+    """Start ``command``, with an absolute path, in a session of its own; its pid.
 
     Args:
-        command: Absolute path of the program, and its arguments.
+        command: The program, and its arguments.
         env: Its whole environment.
         descriptors: Number in the child -> descriptor here; 0 is /dev/null unless named.
 
@@ -132,18 +132,10 @@ def _wait_for_end(pid: int, writer: int) -> None:
 
 
 def reap(pids: Iterable[int] | None = None) -> Iterator[Reaped]:
-    """Children that have ended by now.
-
-    Args:
-        pids: Children to reap; None: all of them, and orphans handed to this process.
-    """
+    """Those of ``pids`` that have ended by now; None: of all children, and adopted orphans."""
     if pids is not None:
-        for pid in pids:
-            if (reaped := _reap_one(pid)) is not None:
-                yield reaped
-        return
-    while (reaped := _reap_one(-1)) is not None:
-        yield reaped
+        return filter(None, map(_reap_one, pids))
+    return iter(lambda: _reap_one(-1), None)
 
 
 def _reap_one(pid: int) -> Reaped | None:
@@ -156,21 +148,8 @@ def _reap_one(pid: int) -> Reaped | None:
     return Reaped(pid, os.waitstatus_to_exitcode(status), usage.ru_maxrss)
 
 
-_PF_EXITING = 0x4
-
-
-def is_ending(pid: int) -> bool:
-    """A child has exited, or is on its way out of the kernel; a signal changes nothing."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b") ")[2].split()
-    except OSError:
-        return True
-    return bool(int(fields[6]) & _PF_EXITING)
-
-
 def kill(pid: int) -> bool:
-    """SIGKILL a child; see :func:`send_signal`."""
+    """See :func:`send_signal`."""
     return send_signal(pid, rank_boot.SIGKILL)
 
 

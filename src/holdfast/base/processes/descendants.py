@@ -14,7 +14,7 @@ from collections.abc import Collection
 from holdfast.base.processes import child, file_read, proc
 from holdfast.base.processes.job_record import JobRecord, ticks_now
 from holdfast.base.processes.orphans import learn
-from holdfast.base.pure.ownership import INIT, Claim, judge
+from holdfast.base.pure.ownership import INIT, judge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,12 +32,13 @@ class Family:
 
     def __init__(self, record: JobRecord, *, owns_process: bool, started: Collection[int]) -> None:
         self._record = record
+        self._claim = record.claim
         self._owns_process = owns_process
         self._me = os.getpid()
         own = {*started, *file_read.readers()}  # one that is stuck stays for a while
         before = [proc.identity(pid) for pid in proc.children(self._me) if pid not in own]
-        self._foreign = {identity for identity in before if identity is not None}
-        self._is_alone = owns_process and self._me != INIT and not self._foreign
+        self._claim.foreign = frozenset(each for each in before if each is not None)
+        self._claim.is_alone = owns_process and self._me != INIT and not self._claim.foreign
         self._proven: set[Identity] = set()
         self._origins: dict[Identity, Origin] = {}
         self._named: set[int] = set()
@@ -52,13 +53,13 @@ class Family:
     def reap(self, own: Collection[int]) -> list[child.Reaped]:
         """Children that have ended; of a user's program, those in ``own`` alone."""
         reaped = list(child.reap(None if self._owns_process else own))
-        if ranks := {each.pid for each in reaped} & self._record.claim.ranks.keys():
+        if ranks := {each.pid for each in reaped} & self._claim.ranks.keys():
             self._record.ranks_ended(ranks)
         return reaped
 
     def remember(self, own: Collection[int]) -> None:
         """Take note of the job's processes below this one, before some of them are ended."""
-        if not self._is_alone:
+        if not self._claim.is_alone:
             self._look(own, ())
 
     def below(self, own: Collection[int], spared: Collection[int] = ()) -> dict[int, Identity]:
@@ -90,18 +91,8 @@ class Family:
     def _look(self, own: Collection[int], spared: Collection[int]) -> dict[int, Identity]:
         table = proc.subtree(self._me, frozenset(spared))
         mine = {(pid, table[pid].started) for pid in own if pid in table}
-        record = self._record.claim
-        claim = Claim(
-            record.job,
-            record.launcher,
-            record.origin,
-            reapers=[record.launcher],
-            ranks=record.ranks,
-            alive_at=ticks_now(),
-            known=mine | self._proven,
-            foreign=self._foreign,
-            is_alone=self._is_alone,
-        )
+        claim = self._claim
+        claim.alive_at, claim.known = ticks_now(), frozenset(mine | self._proven)
         verdicts = judge(table, claim, self._me, origins=self._origins, spared=spared)
         if verdicts.unknown:
             learn(self._origins, table, verdicts.unknown, proc.ROOT)

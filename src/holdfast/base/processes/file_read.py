@@ -18,7 +18,7 @@ from holdfast.base.processes.proc import MARKER, ROOT, Process, await_any, stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
 READ_S = 0.5
 """For one file in the memory of a process: a healthy one keeps its lock for milliseconds."""
@@ -37,10 +37,10 @@ _lingering: set[int] = set()
 
 
 class FileRead:
-    """Some files, read one after the other. Does not wait: see :meth:`step`.
+    """Some files, by absolute paths, read one after the other. Does not wait: see :meth:`step`.
 
     Args:
-        paths: Absolute.
+        paths: Of the files.
         watch: Called with a descriptor that is readable when :meth:`step` is due, and True; and
             with False, before it is closed.
         bound_s: How long a reader may take for one file; None: :data:`READ_S`.
@@ -54,7 +54,6 @@ class FileRead:
         late: Paths whose reader was stuck.
         problem: Why there is no reader, or what became of the last one; "": nothing went wrong.
         pid: The last reader.
-        is_done: No more will come.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class FileRead:
         touches: bool = False,
         awaits_late: bool = True,
     ) -> None:
-        """Start to read. Where no process is to be had, nothing is read."""
+        """Start to read; :attr:`problem` says where no process is to be had."""
         self.found: dict[str, bytes | None] = {}
         self.errors: dict[str, int] = {}
         self.late: set[str] = set()
@@ -192,14 +191,19 @@ class FileRead:
         _end(self.pid, wait_s)
 
 
+def finish(reads: Collection[FileRead]) -> None:
+    """Wait until all are done, side by side."""
+    while due := [at for read in reads if (at := read.next_deadline()) is not None]:
+        left = [read for read in reads if not read.is_done]
+        wait_for.any_readable([read.fileno() for read in left], min(due) - clock.monotonic())
+        for read in left:
+            read.step()
+
+
 def read_all(paths: Sequence[str]) -> dict[str, bytes | None]:
     """Read files, and wait for that: at most 10 s until it begins, and 0.5 s for each stuck one."""
     reading = FileRead(paths)
-    while not reading.is_done:
-        deadline = reading.next_deadline()
-        assert deadline is not None
-        wait_for.readable(reading.fileno(), deadline - clock.monotonic())
-        reading.step()
+    finish([reading])
     return reading.found
 
 

@@ -23,13 +23,9 @@ _HEADER = struct.Struct("<q")
 
 
 def main(files: Sequence[str], *, touches: bool) -> None:
-    """Be that process; its answers go to descriptor 3.
+    """Be that process. Each answer, to descriptor 3, is a length and so many bytes, or ``-errno``.
 
-    Each is a length and so many bytes, or ``-errno``.
-
-    Args:
-        files: Paths, one after the other.
-        touches: Look at the status of each and, of a folder, at its first entry; read nothing.
+    ``touches``: look at the status of each path and, of a folder, at its first entry.
     """
     die_with_parent()
     _write(b"r")

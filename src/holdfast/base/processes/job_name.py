@@ -48,16 +48,10 @@ def clock_of(job: str) -> str | None:
     return None if len(fields) != _FIELDS or fields[4] == _NO_BOOT else "-".join(fields[3:5])
 
 
-def is_orphaned(job: str) -> bool:
-    """Its launcher ran in the same boot and namespaces, and is dead. False: that can't be known."""
-    launcher = launcher_of(job)
-    return launcher is not None and not _is_alive(launcher)
-
-
 def is_living(job: str) -> bool | None:
     """Whether its launcher is alive; None: it ran elsewhere, or that can't be known."""
     launcher = launcher_of(job)
-    return None if launcher is None else _is_alive(launcher)
+    return None if launcher is None else proc.is_alive(launcher)
 
 
 def living_launchers(folder: str) -> list[Identity]:
@@ -67,13 +61,7 @@ def living_launchers(folder: str) -> list[Identity]:
     except OSError:
         return []
     found = [launcher_of(name[len(PREFIX) :]) for name in names if name.startswith(PREFIX)]
-    return [each for each in found if each is not None and _is_alive(each)]
-
-
-def _is_alive(launcher: Identity) -> bool:
-    """Not one that ended and is not reaped: process 1 of many containers never does."""
-    stat = proc.stat(launcher[0])
-    return stat is not None and stat.start_ticks == launcher[1] and stat.state not in ("Z", "X")
+    return [each for each in found if each is not None and proc.is_alive(each)]
 
 
 def _place() -> list[str]:

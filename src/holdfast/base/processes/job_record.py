@@ -11,7 +11,7 @@ import os
 
 from holdfast.base import clock
 from holdfast.base.processes import proc
-from holdfast.base.pure.ownership import Claim, Origin, ancestors
+from holdfast.base.pure.ownership import Claim, Origin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,27 +26,16 @@ _BYTES_MIN = 4096
 
 
 class JobRecord:
-    """The launcher's side. Where the file cannot be written, only markers tell a job's processes.
-
-    Attributes:
-        claim: Facts that prove which processes are this launcher's.
-    """
+    """The launcher's side: a claim. Without the file, only markers tell a job's processes."""
 
     def __init__(self, folder: str, job: str) -> None:
-        pid = os.getpid()
-        table = {each: stat.facts() for each in _line(pid) if (stat := proc.stat(each)) is not None}
-        own = pid, table[pid].started
-        reapers = [(each, table[each].started) for each in ancestors(table, pid)]
-        self.claim = Claim(job, own, _own_origin(), reapers=[own, *reapers])
+        own, *ancestors = _lineage(os.getpid())
+        self.claim = Claim(job, own, _own_origin(), reapers=[own, *ancestors])
         self._path = os.path.join(folder, FILE)
         self._write()
 
     def ranks_started(self, pids: Sequence[int]) -> None:
-        """Ranks of a cycle run.
-
-        Args:
-            pids: By local rank; not reaped yet.
-        """
+        """Ranks of a cycle run; ``pids`` are by local rank, and not reaped yet."""
         found = [proc.identity(pid) for pid in pids]
         self.claim.ranks = {each[0]: (each[1], None) for each in found if each is not None}
         self._write()
@@ -115,11 +104,13 @@ def _own_origin() -> Origin:
     return Origin("", os.geteuid(), proc.cgroups(pid), proc.login(pid))
 
 
-def _line(pid: int) -> list[int]:
-    line = [pid]
-    while (stat := proc.stat(line[-1])) is not None and stat.parent and stat.parent not in line:
-        line.append(stat.parent)
-    return line
+def _lineage(pid: int) -> list[Identity]:
+    """``pid`` and its ancestors, as far as they can be seen."""
+    found: list[Identity] = []
+    while (stat := proc.stat(pid)) is not None and (pid, stat.started) not in found:
+        found.append((pid, stat.started))
+        pid = stat.parent
+    return found
 
 
 def _claim(text: Any) -> Claim:

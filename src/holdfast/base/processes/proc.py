@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 MARKER = "HOLDFAST_MARKER"
 """Environment variable that every process of a rank inherits: ``<job>.<cycle>.<local rank>``."""
 ROOT = "/proc"
-_FORKED_NOT_EXECUTED = 0x40
-"""Of the flags in /proc/PID/stat (PF_FORKNOEXEC)."""
+_PF_EXITING, _PF_FORKNOEXEC = 0x4, 0x40
 _FIRST_LOOK_S, _LOOK_S = 0.001, 0.05
 """Between looks at a process without a descriptor, at first and at last."""
 
@@ -41,36 +40,29 @@ def read_whole(path: str) -> bytes | None:
         return None
 
 
-class Stat:
-    """A process's line in the kernel's table; read without a look into its memory.
+class Stat(Facts):
+    """A process's line in the kernel's table.
 
     Attributes:
         name: Of its program, 15 bytes at most.
         state: Letter of ps(1), of its main thread.
-        parent: Its parent's pid.
-        session: Pid of the process that began its session.
-        start_ticks: When it was started, in clock ticks since boot: tells a recycled pid apart.
+        flags: The kernel's ``PF_*``.
     """
 
-    __slots__ = ("name", "parent", "session", "start_ticks", "state")
+    __slots__ = ("flags", "name", "state")
 
     def __init__(self, line: bytes) -> None:
         # The name in parentheses may hold spaces and parentheses itself.
         end = line.rindex(b")")
         fields = line[end + 2 :].split(None, 20)
+        super().__init__(int(fields[1]), int(fields[3]), int(fields[19]))
         self.name = line[line.index(b"(") + 1 : end].decode(errors="replace")
         self.state = fields[0].decode()
-        self.parent = int(fields[1])
-        self.session = int(fields[3])
-        self.start_ticks = int(fields[19])
-
-    def facts(self) -> Facts:
-        """What ownership is decided by."""
-        return Facts(self.parent, self.session, self.start_ticks)
+        self.flags = int(fields[6])
 
 
 def stat(pid: int, root: str = ROOT) -> Stat | None:
-    """Of a process; ``None`` where there is no such process."""
+    """``None``: there is no such process."""
     line = read_whole(f"{root}/{pid}/stat")
     return Stat(line) if line else None
 
@@ -93,22 +85,27 @@ def why_unusable(root: str = ROOT) -> str | None:
 def start_ticks(pid: int) -> int | None:
     """When ``pid`` was started, in clock ticks since boot: tells a recycled pid apart."""
     found = stat(pid)
-    return None if found is None else found.start_ticks
+    return None if found is None else found.started
 
 
 def is_fork(pid: int, root: str = ROOT) -> bool:
     """Whether it still runs its parent's program; true where the kernel does not say."""
-    line = read_whole(f"{root}/{pid}/stat") or b")"
-    flags = line[line.rindex(b")") + 1 :].split(None, 7)[6:7]
-    return not flags or int(flags[0]) == 0 or bool(int(flags[0]) & _FORKED_NOT_EXECUTED)
+    found = stat(pid, root)
+    return found is None or found.flags == 0 or bool(found.flags & _PF_FORKNOEXEC)
+
+
+def is_ending(pid: int) -> bool:
+    """It has exited, or is on its way out of the kernel; a signal changes nothing."""
+    found = stat(pid)
+    return found is None or bool(found.flags & _PF_EXITING)
 
 
 def table(root: str = ROOT) -> dict[int, Facts]:
     """All processes that can be seen; 20 microseconds for each."""
-    found = {}
+    found: dict[int, Facts] = {}
     for name in os.listdir(root):
         if name.isdigit() and (line := read_whole(f"{root}/{name}/stat")):
-            found[int(name)] = Stat(line).facts()
+            found[int(name)] = Stat(line)
     return found
 
 
@@ -122,7 +119,7 @@ def subtree(top: int, leave: Collection[int] = ()) -> dict[int, Facts]:
             continue
         # One that was listed by its parent may have ended since, and its pid be a stranger's.
         if pid == top or seen.parent in found:
-            found[pid] = seen.facts()
+            found[pid] = seen
             pending += children(pid)
     return found
 
@@ -146,7 +143,13 @@ def children(pid: int, root: str = ROOT) -> list[int]:
 def identity(pid: int) -> Identity | None:
     """Pid and start; ``None`` where there is no such process."""
     found = stat(pid)
-    return None if found is None else (pid, found.start_ticks)
+    return None if found is None else (pid, found.started)
+
+
+def is_alive(process: Identity) -> bool:
+    """It exists and is no zombie: process 1 of many containers never reaps any."""
+    found = stat(process[0])
+    return found is not None and found.started == process[1] and found.state not in ("Z", "X")
 
 
 def lineage(pid: int, above: int, root: str = ROOT) -> list[int]:
@@ -206,17 +209,13 @@ def boot_id() -> str:
 
 
 class ProcessState(Value):
-    """The kernel's facts about one process.
+    """The kernel's facts about one process, or one of its threads.
 
     Attributes:
         state: Letter of ps(1): R running, S sleeping, D in the kernel, T stopped, Z ended, ...
         wchan: Kernel function the main thread sleeps in; "" if unknown or running.
-        threads: How many.
-        rss_kib: Resident memory.
-        blocked: Signals the main thread blocks, bit ``n - 1`` for signal ``n``.
-        caught: Signals that have a handler, same form.
-        ignored: Signals that are ignored, same form.
-        pending: Signals that were sent to it and are not delivered yet, same form.
+        blocked, caught, pending, ignored: Sets of signals, bit ``n - 1`` for signal ``n``; pending
+            ones were sent and are not delivered yet.
     """
 
     state: str
@@ -260,7 +259,7 @@ class ProcessState(Value):
 
 
 def process_state(pid: int, thread_id: int | None = None) -> ProcessState | None:
-    """State of ``pid``, of its main thread or another one; ``None``: there is no such process."""
+    """``None``: there is no such process."""
     fields = status(pid, thread_id)
     if not fields:
         return None
@@ -285,7 +284,7 @@ class Process:
     before each signal.
     """
 
-    __slots__ = ("_fd", "_ticks", "pid")
+    __slots__ = ("_fd", "pid", "start_ticks")
 
     def __init__(self, pid: int) -> None:
         """Take hold of ``pid``.
@@ -304,16 +303,11 @@ class Process:
         if ticks is None:
             self.close()
             raise ProcessLookupError(f"no process {pid}")
-        self._ticks = ticks
+        self.start_ticks = ticks
 
     def fileno(self) -> int:
         """The pidfd, or -1."""
         return self._fd
-
-    @property
-    def start_ticks(self) -> int:
-        """When it was started; see :func:`start_ticks`."""
-        return self._ticks
 
     def has_ended(self) -> bool:
         """All its threads have; of one whose main thread alone has, /proc shows a zombie, too."""
@@ -322,11 +316,8 @@ class Process:
         return not self.is_alive()
 
     def is_alive(self) -> bool:
-        """It exists and is no zombie."""
-        if start_ticks(self.pid) != self._ticks:
-            return False
-        state = process_state(self.pid)
-        return state is not None and state.state not in ("Z", "X")
+        """See :func:`is_alive`."""
+        return is_alive((self.pid, self.start_ticks))
 
     def kill(self) -> bool:
         """SIGKILL it; see :meth:`send`."""
@@ -343,7 +334,7 @@ class Process:
                 pass
             else:
                 return True
-        if start_ticks(self.pid) != self._ticks:
+        if start_ticks(self.pid) != self.start_ticks:
             return False
         try:
             os.kill(self.pid, signum)
@@ -353,7 +344,7 @@ class Process:
 
     def send_to_thread(self, thread_id: int, signum: int) -> bool:
         """Send a signal to one of its threads; ``False`` where that cannot be done."""
-        if start_ticks(self.pid) != self._ticks:
+        if start_ticks(self.pid) != self.start_ticks:
             return False
         try:
             system_calls.signal_thread(self.pid, thread_id, signum)
@@ -366,6 +357,18 @@ class Process:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def hold(process: Identity) -> Process | None:
+    """A hold on this process; ``None``: it has ended, or its pid is another one's by now."""
+    try:
+        held = Process(process[0])
+    except ProcessLookupError:
+        return None
+    if held.start_ticks == process[1] and not held.has_ended():
+        return held
+    held.close()
+    return None
 
 
 def await_any(processes: Iterable[Process], timeout_s: float | None) -> bool:

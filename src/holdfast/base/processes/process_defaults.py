@@ -1,4 +1,4 @@
-"""State that a process has from its parent and gives to its children: limits, streams, ..."""
+"""State that a process has from its parent and gives to its children: limits, streams."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ import os
 import resource
 import sys
 
-from holdfast.base.processes import proc
-
 _ENOUGH = 1 << 20
 _before: tuple[int, int] | None = None
-_LIMITS = {name: getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
 
 
 def raise_descriptor_limit() -> None:
@@ -58,22 +55,3 @@ def open_closed_ones() -> None:
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - open until the exit
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
-
-
-def inherited() -> dict[str, str]:
-    """By name, the state that a process started now would inherit."""
-    found = {name: str(resource.getrlimit(number)) for name, number in _LIMITS.items()}
-    status = proc.status("self")
-    for name in ("Umask", "Uid", "Gid", "Groups", "NoNewPrivs", "Seccomp", "Mems_allowed"):
-        found[name] = status.get(name.encode(), b"").decode()
-    place = os.stat(".")
-    found["working directory"] = f"{os.getcwd()} {place.st_dev} {place.st_ino}"
-    found["CPUs"] = str(sorted(os.sched_getaffinity(0)))
-    found["priority"] = str(os.getpriority(os.PRIO_PROCESS, 0))
-    for name in ("oom_score_adj", "cgroup"):
-        try:
-            with open(f"/proc/self/{name}") as file:
-                found[name] = file.read()
-        except OSError:
-            continue
-    return found

@@ -1,8 +1,12 @@
 """The first lines of every rank: have it die with the launcher, then become the user's command.
 
-Run as ``python -I -S rank_boot.py LAUNCHER_PID COMMAND ...``; few imports, as it stands between a
-fault and the first line of the restarted rank. The death signal survives ``exec`` but not ``fork``,
-so that ranks die with the launcher at once, and their children by the monitor's sweep.
+    python -I -S rank_boot.py LAUNCHER_PID COMMAND ...
+    python -I -S rank_boot.py session PROGRAM ARGUMENTS ...     begin a session, become the program
+
+Few imports, as it stands between a fault and the first line of the restarted rank. The death signal
+survives ``exec`` but not ``fork``, so that ranks die with the launcher at once, and their children
+by the monitor's sweep. The second form is for interpreters and C libraries that cannot start a
+process in a session of its own (``system_calls.py``); ``ARGUMENTS`` begin with its own name.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 SIGKILL = 9
+SESSION = "session"
 CANNOT_START = 127
 """Exit code of a rank whose command could not be started, as in a shell."""
 
@@ -45,18 +50,22 @@ def die_with_parent() -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Become ``argv[2:]`` if the launcher ``argv[1]`` is still the parent."""
-    launcher_pid, command = int(argv[1]), list(argv[2:])
-    die_with_parent()
-    if os.getppid() != launcher_pid:  # it died before the death signal was set
-        return CANNOT_START
+    """Become ``argv[2:]``, if the launcher is still the parent; returns where it cannot."""
+    program, command = argv[2], list(argv[2:])
+    if argv[1] == SESSION:
+        os.setsid()
+        command = command[1:]
+    else:
+        die_with_parent()
+        if os.getppid() != int(argv[1]):  # it died before the death signal was set
+            return CANNOT_START
     # Every Python ignores these, and an ignored signal stays ignored across exec.
     for ignored in (_signal.SIGPIPE, _signal.SIGXFSZ):
         _signal.signal(ignored, _signal.SIG_DFL)
     try:
-        os.execvp(command[0], command)  # noqa: S606 - no shell is wanted here
+        os.execvp(program, command)  # noqa: S606 - no shell is wanted here
     except OSError as error:
-        sys.stderr.write(f"holdfast: cannot start {command[0]!r}: {error.strerror}\n")
+        sys.stderr.write(f"holdfast: cannot start {program!r}: {error.strerror}\n")
         return CANNOT_START
 
 

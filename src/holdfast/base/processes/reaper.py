@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-from collections.abc import Callable, Collection, Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable
 
 from holdfast.base import clock
 from holdfast.base.processes import file_read, proc
@@ -34,22 +32,15 @@ def end_all(
     """SIGKILL all processes of the job below this one until none is left; all children are reaped.
 
     Sleeps until one of them has ended, and looks again: it may have started others meanwhile. A
-    process that ended but is not reaped by its own parent is not waited for.
-
-    Args:
-        limit_s: Give up after so many seconds: a process in uninterruptible sleep does not end.
-        below: Looks for them.
-        reap: Reaps those that have ended.
-
-    Returns:
-        Pids of those that are left.
+    process that ended but is not reaped by its own parent is not waited for. Returns the pids that
+    are left after ``limit_s``: a process in uninterruptible sleep does not end.
     """
     give_up_at = clock.monotonic() + limit_s
-    held: dict[int, proc.Process] = {}
+    held: dict[Identity, proc.Process] = {}
     try:
         while True:
             reap()
-            left = _hold(below(), held)
+            left = _hold(below().values(), held)
             left_s = give_up_at - clock.monotonic()
             if not left or left_s <= 0:
                 reap()  # those that ended since: children of the dead are this process's by now
@@ -64,10 +55,8 @@ def end_all(
 
 def kill(identity: Identity) -> None:
     """SIGKILL a process if it is still the one that was found."""
-    with contextlib.suppress(ProcessLookupError):
-        process = proc.Process(identity[0])
-        if process.start_ticks == identity[1]:
-            process.kill()
+    if (process := proc.hold(identity)) is not None:
+        process.kill()
         process.close()
 
 
@@ -77,10 +66,7 @@ class Trackers:
     A tracker removes shared memory of a dead process, ends by itself as soon as no process that
     could use it is alive, and leaks it if it is killed before. From its start it blocks or ignores
     SIGINT and SIGTERM; only of a process that does, and does not end at once, the command line is
-    read, by a process that may be stuck in it.
-
-    Args:
-        watch: See :class:`.FileRead`; :meth:`sort` again when a descriptor is readable.
+    read, by a process that may be stuck in it (``watch``: see :class:`.FileRead`).
     """
 
     def __init__(self, watch: Callable[[int, bool], None]) -> None:
@@ -108,8 +94,9 @@ class Trackers:
         if now < first + _ENDS_BY_ITSELF_S:
             return to_kill, first + _ENDS_BY_ITSELF_S
         if self._read is None:
-            self._ask(suspects)
-        deadline = self._read.next_deadline() if self._read is not None else None
+            self._asked = {file_read.command_line_path(each[0]): each for each in suspects}
+            self._read = FileRead(list(self._asked), self._watch)
+        deadline = self._read.next_deadline()
         return to_kill, now + _LOADING_S if deadline is None else deadline
 
     def _finish_read(self) -> None:
@@ -127,10 +114,6 @@ class Trackers:
             self._read = None
         self._seen_at.clear()
         self._is_tracker.clear()
-
-    def _ask(self, suspects: Collection[Identity]) -> None:
-        self._asked = {file_read.command_line_path(each[0]): each for each in suspects}
-        self._read = FileRead(list(self._asked), self._watch)
 
     def _conclude(self, read: FileRead) -> None:
         now = clock.monotonic()
@@ -191,7 +174,7 @@ def _describe_at_length(pid: int, words: list[str]) -> str:
     stat = proc.stat(pid)
     if stat is None:
         return f"pid {pid}, which has just ended"
-    age_s = clock.since_boot() - stat.start_ticks / os.sysconf("SC_CLK_TCK")
+    age_s = clock.since_boot() - stat.started / os.sysconf("SC_CLK_TCK")
     command = " ".join(" ".join(words).split())  # no line breaks in a line
     if len(command) > _COMMAND_CHARS:
         command = f"{command[:_COMMAND_CHARS]}..."
@@ -201,24 +184,16 @@ def _describe_at_length(pid: int, words: list[str]) -> str:
     )
 
 
-def _hold(found: dict[int, Identity], held: dict[int, proc.Process]) -> list[proc.Process]:
+def _hold(found: Iterable[Identity], held: dict[Identity, proc.Process]) -> list[proc.Process]:
     """Take hold of those that have not ended."""
-    living = []
-    for pid, identity in found.items():
-        if pid in held and held[pid].start_ticks != identity[1]:
-            held.pop(pid).close()
-        if pid not in held:
-            with contextlib.suppress(ProcessLookupError):
-                held[pid] = proc.Process(pid)
-        if pid in held and held[pid].start_ticks == identity[1] and not held[pid].has_ended():
-            living.append(held[pid])
-    return living
+    for identity in found:
+        if identity not in held and (process := proc.hold(identity)) is not None:
+            held[identity] = process
+    return [held[each] for each in found if each in held and not held[each].has_ended()]
 
 
 def _describe(pid: int) -> str:
-    name = "?"
-    with contextlib.suppress(OSError):
-        name = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
-    state = proc.process_state(pid)
+    stat, state = proc.stat(pid), proc.process_state(pid)
     where = f" in {state.wchan}" if state and state.wchan else ""
+    name = stat.name if stat else "?"
     return f"{name} (pid {pid}, state {state.state if state else 'unknown'}{where})"

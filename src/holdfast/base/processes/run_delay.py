@@ -10,11 +10,7 @@ from holdfast.base.processes.proc import ROOT, read_whole, threads
 
 
 class RunDelay:
-    """Of one process, from the construction on.
-
-    Args:
-        pid: The process; it may have ended.
-    """
+    """Of one process, which may have ended, from the construction on."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -28,7 +24,6 @@ class RunDelay:
 
 
 def _waited_ns(pid: int) -> dict[str, int]:
-    """By thread."""
     found = {}
     for tid in threads(pid, ROOT):
         fields = (read_whole(f"{ROOT}/{pid}/task/{tid}/schedstat") or b"").split()

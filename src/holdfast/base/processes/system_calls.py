@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     FileAction = tuple[int, int, int] | tuple[int, int, str, int, int]
 
-INTERPRETER, C_LIBRARY, ABSENT = "interpreter", "C library", "absent"
-"""Where a call comes from; see :func:`survey`."""
-
 _NUMBERS = {"pidfd_send_signal": 424, "pidfd_open": 434}
 """Of system calls, the same on all architectures."""
 _MFD_CLOEXEC = 1
@@ -82,13 +79,11 @@ def signal_thread(pid: int, thread_id: int, signum: int) -> None:
 def memory_file(name: str) -> int:
     """Descriptor of a file in memory that has no path; closed at exec.
 
-    Without ``memfd_create`` a file without a name in /dev/shm, or in the temp folder.
-
-    Raises:
-        OSError: There is no space for it.
+    Without ``memfd_create`` a file without a name in /dev/shm, or in the temp folder. ``OSError``:
+    there is no space for it.
     """
     try:
-        return _memfd_create(name)
+        return memfd_create(name)
     except OSError as error:
         if error.errno not in (errno.ENOSYS, errno.EPERM, errno.EACCES):
             raise
@@ -101,7 +96,8 @@ def memory_file(name: str) -> int:
             return os.dup(file.fileno())
 
 
-def _memfd_create(name: str) -> int:
+def memfd_create(name: str) -> int:
+    """Linux's own; see :func:`memory_file`."""
     own = getattr(os, "memfd_create", None)
     if own is not None:
         return int(own(name, _MFD_CLOEXEC))
@@ -149,14 +145,14 @@ def spawn_in_session(
     except NotImplementedError:
         pass
     try:
-        return _spawn_by_c_library(program, arguments, env, actions, defaults, blocked)
+        return spawn_by_c_library(program, arguments, env, actions, defaults, blocked)
     except NotImplementedError:
-        from holdfast.base.processes import session_boot  # noqa: PLC0415 - hardly ever needed
+        from holdfast.base.processes import rank_boot as boot  # noqa: PLC0415 - hardly ever needed
 
-        boot = [sys.executable, "-I", "-S", session_boot.__file__, program, *arguments]
+        words = [sys.executable, "-I", "-S", boot.__file__, boot.SESSION, program, *arguments]
         return os.posix_spawn(
             sys.executable,
-            boot,
+            words,
             dict(env),
             file_actions=actions,
             setsigmask=blocked,
@@ -164,7 +160,7 @@ def spawn_in_session(
         )
 
 
-def _spawn_by_c_library(
+def spawn_by_c_library(
     program: str,
     arguments: Sequence[str],
     env: Mapping[str, str],
@@ -226,49 +222,6 @@ def _spawn_by_c_library(
         library.posix_spawn_file_actions_destroy(actions)
         library.posix_spawnattr_destroy(attributes)
     return pid.value
-
-
-def _source_of_spawn() -> str:
-    """With a path that is no program: OSError says that the call got as far as that."""
-    try:
-        os.posix_spawn("/", ["/"], {}, setsid=True)
-    except NotImplementedError:
-        pass
-    except OSError:
-        return INTERPRETER
-    try:
-        _spawn_by_c_library("/", ["/"], {}, (), (), ())
-    except NotImplementedError:
-        pass
-    except OSError:
-        return C_LIBRARY
-    return ABSENT
-
-
-def survey() -> dict[str, str]:
-    """Where each call comes from: the interpreter, the C library, or (absent) nowhere. Tries it."""
-    pidfd = -1
-    found = dict.fromkeys(("pidfd_open", "pidfd_send_signal", "memfd_create"), ABSENT)
-    try:
-        pidfd = pidfd_open(os.getpid())
-        found["pidfd_open"] = _source(os, "pidfd_open")
-        pidfd_send_signal(pidfd, 0)
-        found["pidfd_send_signal"] = _source(signal, "pidfd_send_signal")
-    except OSError:
-        pass
-    finally:
-        if pidfd >= 0:
-            os.close(pidfd)
-    try:
-        os.close(_memfd_create("holdfast"))
-        found["memfd_create"] = _source(os, "memfd_create")
-    except OSError:
-        pass
-    return {**found, "posix_spawn(setsid)": _source_of_spawn()}
-
-
-def _source(module: object, name: str) -> str:
-    return INTERPRETER if hasattr(module, name) else C_LIBRARY
 
 
 _library: Any = None

@@ -84,19 +84,15 @@ def shown(value: object) -> str:
 
 # ---------------------------------------------------------------- forms of a field
 class Form:
-    """How the values of one field are encoded and checked.
+    """How the values of one field are encoded and checked."""
 
-    Attributes:
-        is_plain: They are encoded as they are.
-    """
-
-    is_plain = True
+    is_plain = True  # they are encoded as they are
 
     def __or__(self, other: None) -> Form:
         return _OrNone(self)
 
     def read(self, value: Any) -> Any:
-        """The value of the field, from JSON."""
+        """The value of the field, from JSON; raises if it is of another form."""
         return value
 
     def write(self, value: Any) -> Any:
@@ -150,14 +146,12 @@ class Characters(Form):
 
     def read(self, value: Any) -> str:
         if type(value) is not str or not self.least <= len(value) <= self.most:
-            expected = f"text of {self.least} to {self.most} characters"
-            raise _UnexpectedError(expected, value)
+            raise _UnexpectedError(f"text of {self.least} to {self.most} characters", value)
         if not value.isascii():
             try:
                 value.encode()  # logs, files and terminals will want to
             except UnicodeEncodeError:
-                expected = "text that can be written as UTF-8"
-                raise _UnexpectedError(expected, value) from None
+                raise _UnexpectedError("text that can be written as UTF-8", value) from None
         return value
 
     def write(self, value: str) -> str:
@@ -249,12 +243,7 @@ def _read_each(keys: Iterable[int | str], reads: Iterable[Any], values: Iterable
 
 
 class _Record(Form):
-    """A message, or a record in one: an object with a key for each field.
-
-    Attributes:
-        kind: Its class.
-        forms: Of its fields, by their names.
-    """
+    """A message, or a record in one: an object with a key for each field."""
 
     is_plain = False
 
@@ -395,22 +384,14 @@ def encode(message: object) -> dict[str, object]:
 
 
 def decode(kinds: Mapping[str, type[T]], body: object) -> T:
-    """The message of a JSON object.
-
-    Raises:
-        MessageError: It is none of these kinds.
-    """
+    """The message of a JSON object; :class:`MessageError`: it is none of these kinds."""
     if not isinstance(body, dict):
         raise MessageError(f"a message is a JSON object, not {shown(body)}")
     op = body.get(_OP)
     kind = kinds.get(op) if isinstance(op, str) else None
     if kind is None:
         raise MessageError(f"unknown message {shown(op)}; known are {', '.join(kinds)}")
-    try:
-        message: T = _record(kind).read(body)
-    except _UnexpectedError as error:
-        raise MessageError(f"{op}{_as_text(error)}") from None
-    return message
+    return _read(kind, body, str(op))
 
 
 def encode_fields(record: object) -> dict[str, object]:
@@ -420,15 +401,15 @@ def encode_fields(record: object) -> dict[str, object]:
 
 
 def decode_fields(kind: type[T], fields: Mapping[str, object]) -> T:
-    """The record of this kind with these fields.
+    """The record with these fields; :class:`MessageError`: one is missing, or of another form."""
+    return _read(kind, fields, kind.__name__)
 
-    Raises:
-        MessageError: A field is missing, or is of another form.
-    """
+
+def _read(kind: type[T], fields: Mapping[str, object], name: str) -> T:
     try:
         record: T = _record(kind).read(fields)
     except _UnexpectedError as error:
-        raise MessageError(f"{kind.__name__}{_as_text(error)}") from None
+        raise MessageError(f"{name}{_as_text(error)}") from None
     return record
 
 

@@ -18,10 +18,7 @@ class TimePassed(Value):
 class ControlRequested(Value):
     """A rank of this node asks something of its launcher; takes effect when its cycle is over.
 
-    Attributes:
-        rank: Global rank, -1: the launcher itself wants it.
-        action: Name of a ``WorkloadAction``.
-        text: Why, for people.
+    ``rank`` is global, -1: the launcher itself wants it; ``action`` names a ``WorkloadAction``.
     """
 
     rank: int

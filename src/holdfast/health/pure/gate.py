@@ -92,12 +92,7 @@ Effect = Start | Ask | KillHealthProcess | Checked | HostUnhealthy | Note
 
 @dataclass
 class HealthGate:
-    """One node's dealings with its health process.
-
-    Args:
-        limit_s: How long a check may take.
-        memory_limit_s: How much longer after ranks have ended.
-    """
+    """One node's dealings with its health process; limits as in :class:`.HealthConfig`."""
 
     limit_s: float
     memory_limit_s: float = 0.0

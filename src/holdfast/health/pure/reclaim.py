@@ -40,13 +40,9 @@ class Over:
 
 @dataclass
 class Reclaim:
-    """One wait.
+    """One wait, with the times and the tolerance of :class:`.HealthConfig`.
 
-    Args:
-        timeout_s: How long; 0: not at all.
-        tolerance_mib: In use on a GPU that counts as free.
-        poll_s: Longest time between two looks.
-        before_mib: Used on each GPU before this job had ranks: others' memory is not waited for.
+    ``before_mib``: used on each GPU before this job had ranks: others' memory is not waited for.
     """
 
     timeout_s: float
@@ -99,7 +95,7 @@ class Reclaim:
 
     def _each(self, used_mib: Mapping[str, float]) -> str:
         return "; ".join(
-            f"{gpu}: {used:.0f} MiB{self._before(gpu)}" for gpu, used in used_mib.items()
+            f"{gpu}: {mib:.0f} MiB{self._before(gpu)}" for gpu, mib in used_mib.items()
         )
 
     def _before(self, gpu: str) -> str:

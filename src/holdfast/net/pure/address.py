@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address
 
 _PORT_MOST = 65535
+_LOOPBACK_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
 
 
 class EndpointError(ValueError):
@@ -23,12 +24,9 @@ class EndpointError(ValueError):
 
 
 class Endpoint(Value):
-    """A host, and a port if one was given.
+    """A host, and a port (1 to 65535) if one was given.
 
-    Attributes:
-        host: Name, IPv4 address, or IPv6 address without brackets, as ``getaddrinfo`` and torch's
-            stores take it.
-        port: 1 to 65535.
+    An IPv6 address is without brackets, as ``getaddrinfo`` and torch's stores take it.
     """
 
     host: str
@@ -115,9 +113,6 @@ def is_loopback(host: str) -> bool:
     return address.is_loopback
 
 
-_LOOPBACK_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
-
-
 def is_link_local(host: str) -> bool:
     """Whether it means a host only together with the name of an interface, known there alone."""
     address = _address(host)
@@ -140,11 +135,9 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 class Published(Value):
-    """The address that a host gives to others.
+    """The address that a host gives to others, or a name that leads them to it.
 
-    Attributes:
-        address: An address, or a name that leads others to this host.
-        why: In words, after "because".
+    ``why``: in words, after "because".
     """
 
     address: str
@@ -192,10 +185,9 @@ def gloo_needs_interface(hostname_leads_to: Sequence[str], published: str) -> bo
     address of this host; on loopback, if there is none. Others cannot reach loopback.
 
     Args:
-        hostname_leads_to: Addresses that the name of this host leads to here and that are its own,
-            in the resolver's order.
+        hostname_leads_to: Its own addresses that the name of this host leads to here, in the
+            resolver's order.
         published: Known to others by this; loopback: there are no others.
     """
-    if is_loopback(published):
-        return False
-    return not hostname_leads_to or is_loopback(hostname_leads_to[0])
+    leads_astray = not hostname_leads_to or is_loopback(hostname_leads_to[0])
+    return leads_astray and not is_loopback(published)

@@ -23,43 +23,33 @@ class AdmissionControl:
     """Unauthenticated connections of one listener, by numbers that their owner gives them."""
 
     def __init__(self) -> None:
-        self._peers: dict[int, str] = {}  # the oldest first
-        self._until: dict[int, float] = {}  # in the same order, and never before the one before
+        # Peer, and until when it may stay; the oldest first, and none before the one before it.
+        self._places: dict[int, tuple[str, float]] = {}
 
     def came(self, key: int, peer: str, now: float) -> None:
-        """A peer has connected.
-
-        Args:
-            key: A number that no other unauthenticated connection has now.
-            peer: Its host or process.
-            now: Not before that of any earlier call.
-        """
-        self._peers[key] = peer
-        self._until[key] = now + SILENT_S
+        """A host or process has connected; no other unauthenticated connection has this ``key``."""
+        self._places[key] = peer, now + SILENT_S
 
     def left(self, key: int) -> None:
         """It is authenticated, or was cut off. Does nothing if it is not here."""
-        self._peers.pop(key, None)
-        self._until.pop(key, None)
+        self._places.pop(key, None)
 
     def next_deadline(self) -> float | None:
         """When the first one is overdue."""
-        return next(iter(self._until.values()), None)
+        return next((until for _, until in self._places.values()), None)
 
     def overdue(self, now: float) -> list[int]:
         """Connections to cut off now, the oldest first; they stay here until they :meth:`left`."""
         deadline = self.next_deadline()
         if deadline is not None and now >= deadline + LATE_S:
-            for key, until in self._until.items():
-                self._until[key] = max(until, now + EXCUSED_S)
-        return [key for key, until in self._until.items() if now >= until]
+            for key, (peer, until) in self._places.items():
+                self._places[key] = peer, max(until, now + EXCUSED_S)
+        return [key for key, (_, until) in self._places.items() if now >= until]
 
     def first_to_go(self) -> tuple[int, int] | None:
         """The connection to cut off where a place is needed, and how many its peer has."""
-        counts: dict[str, int] = {}
-        for peer in self._peers.values():
-            counts[peer] = counts.get(peer, 0) + 1
-        if not counts:
-            return None
-        most = max(counts, key=lambda peer: counts[peer])
-        return next(key for key, peer in self._peers.items() if peer == most), counts[most]
+        keys: dict[str, list[int]] = {}
+        for key, (peer, _) in self._places.items():
+            keys.setdefault(peer, []).append(key)
+        most = max(keys.values(), key=len, default=None)
+        return None if most is None else (most[0], len(most))

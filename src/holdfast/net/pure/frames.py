@@ -28,7 +28,7 @@ def encode(message: Mapping[str, Any], limit: int = MAX_FRAME_BYTES) -> bytes:
     """One message as bytes.
 
     Raises:
-        FrameError: The message is longer than ``limit`` bytes.
+        FrameError: It is longer than ``limit`` bytes.
         TypeError: It holds something that JSON does not know.
     """
     body = json.dumps(message, separators=(",", ":")).encode()
@@ -51,16 +51,9 @@ class Decoder:
         self.limit = limit
 
     def feed(self, data: bytes) -> list[Message]:
-        """Messages completed by ``data``, in order.
-
-        Raises:
-            FrameError: The stream holds no frames; feed nothing more.
-        """
+        """Messages completed by ``data``, in order; see :meth:`first`."""
         self._pending += data
-        messages = []
-        while (message := self.first()) is not None:
-            messages.append(message)
-        return messages
+        return list(iter(self.first, None))
 
     def first(self, data: bytes = b"") -> Message | None:
         """The next message, if ``data`` completes one; bytes after it are kept.

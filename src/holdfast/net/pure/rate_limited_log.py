@@ -15,36 +15,21 @@ LINES_MAX = 20
 _OFFENDERS_MAX = 256
 
 
-class _Offender:
-    __slots__ = ("named_at", "unsaid")
-
-    def __init__(self, named_at: float) -> None:
-        self.named_at = named_at
-        self.unsaid = 0
-
-
 class RateLimitedLog:
     """Counts the lines that it leaves out, and adds the count to the next one."""
 
-    __slots__ = ("_lines", "_offenders", "_since", "_unsaid")
-
     def __init__(self) -> None:
-        self._offenders: dict[str, _Offender] = {}
+        # When each was named, and how often it would have been again since; the last one last.
+        self._offenders: dict[str, tuple[float, int]] = {}
         self._since = 0.0
         self._lines = 0
         self._unsaid = 0
 
     def line(self, offender: str, text: str, now: float) -> str | None:
-        """The line to log; None: nothing, for now.
-
-        Args:
-            offender: Its name, for people.
-            text: Completes "<offender> ...".
-            now: Seconds, monotonic.
-        """
-        known = self._offenders.get(offender)
-        if known is not None and now < known.named_at + QUIET_S:
-            known.unsaid += 1
+        """The line to log, ``<offender> <text>``; None: nothing, for now."""
+        named_at, unsaid = self._offenders.get(offender, (None, 0))
+        if named_at is not None and now < named_at + QUIET_S:
+            self._offenders[offender] = named_at, unsaid + 1
             return None
         if self._lines == 0 or now >= self._since + QUIET_S:
             self._since, self._lines = now, 0
@@ -52,7 +37,9 @@ class RateLimitedLog:
             self._unsaid += 1
             return None
         self._lines += 1
-        again = f" ({count(known.unsaid, 'more time')} since it was last named)" if known else ""
+        again = ""
+        if named_at is not None:
+            again = f" ({count(unsaid, 'more time')} since it was last named)"
         others = ""
         if self._lines == 1 and self._unsaid:
             others = (
@@ -62,5 +49,5 @@ class RateLimitedLog:
         self._offenders.pop(offender, None)
         if len(self._offenders) >= _OFFENDERS_MAX:  # the one that was named the longest ago
             del self._offenders[next(iter(self._offenders))]
-        self._offenders[offender] = _Offender(now)
+        self._offenders[offender] = now, 0
         return f"{offender} {text}{again}{others}"

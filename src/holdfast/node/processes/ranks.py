@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.base import clock, memory
 from holdfast.base.file_writer import LineLog, LogFile, cycle_path
-from holdfast.base.processes import child
+from holdfast.base.processes import child, proc
 from holdfast.base.processes.run_delay import RunDelay
 from holdfast.base.pure.numbering import Cycle, GlobalRank, GroupRank, LocalRank, Pid
 from holdfast.evidence.pure.echoes import is_echo
@@ -89,7 +89,7 @@ class RankProcess:
         """Signal its process, with ``group`` its process group; False: it ends by itself."""
         if self.exit_code is not None or not self.pid:
             return False
-        if signum != signal.SIGKILL and (self.life.exits_now or child.is_ending(self.pid)):
+        if signum != signal.SIGKILL and (self.life.exits_now or proc.is_ending(self.pid)):
             return False  # its exit code is no answer to the signal
         if signum != signal.SIGKILL:  # a stopped process takes no other: see kill_ladder.py
             child.send_signal(self.pid, signal.SIGCONT, group=group)

@@ -25,7 +25,7 @@ from pathlib import Path
 from holdfast.base import clock
 from holdfast.base.bounded import call_within
 from holdfast.base.processes import orphans
-from holdfast.base.processes.job_name import PREFIX, is_orphaned, living_launchers
+from holdfast.base.processes.job_name import PREFIX, is_living, living_launchers
 from holdfast.base.processes.job_record import read_claim
 from holdfast.events.run import run_links
 from holdfast.evidence.staging import Staging
@@ -149,7 +149,7 @@ def _orphaned_below(parent: str) -> list[os.DirEntry[str]]:
         # Another launcher that starts now may be removing it, too.
         with contextlib.suppress(FileNotFoundError):
             is_own = entry.stat(follow_symlinks=False).st_uid == os.getuid()
-            if is_own and is_orphaned(entry.name.removeprefix(PREFIX)):
+            if is_own and is_living(entry.name.removeprefix(PREFIX)) is False:
                 found.append(entry)
     return found
 

@@ -13,10 +13,11 @@ from typing import TypeVar
 
 from holdfast.base import clock, memory
 from holdfast.base.bounded import call_within
-from holdfast.base.processes import proc, system_calls
+from holdfast.base.processes import proc
 from holdfast.net.address import gloo_interface, is_own_address, publish
 from holdfast.net.tcp import bound_socket
 from holdfast.options.meeting_plan import MeetingPlan
+from holdfast.tools.doctor import call_sources
 from holdfast.tools.doctor.advice import SHARED_MEMORY, HostFacts, NetworkFacts
 
 BOUND_S = 5.0
@@ -39,7 +40,7 @@ def facts(nproc: int, environ: Mapping[str, str]) -> HostFacts:
         temporary_folder=folder,
         temporary_space=within(BOUND_S, lambda: _writable(folder), None),
         clock_source=_text(_CLOCK_SOURCE),
-        calls=system_calls.survey(),
+        calls=call_sources.survey(),
         kills_groups=_text(f"{group}/memory.oom.group") == "1",
         memory_limit=_number(f"{group}/memory.max"),
         no_processes=proc.why_unusable(),

@@ -10,7 +10,7 @@ effects, and decides nothing itself.
 It survives a launcher that does not read (nothing here waits for it), a rank that floods its socket
 or sends garbage (that connection ends, nothing else), and its own replacement (a successor adopts
 an armed page). When the launcher is gone it ends all processes of that launcher's ranks
-(``base/processes/job_processes.py``), and itself. A bare interpreter (``python -I -S``) runs it,
+(``base/processes/orphans.py``), and itself. A bare interpreter (``python -I -S``) runs it,
 within milliseconds.
 """
 
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.base.own_file import OwnFile
-    from holdfast.base.processes.job_processes import Kin
+    from holdfast.base.processes.orphans import RankProcesses
     from holdfast.net.pure.frames import Message
     from holdfast.page.lease import Lease
     from holdfast.page.pure.clocks import RunningClock
@@ -119,7 +119,7 @@ class Monitor:
         self._restarter: RestartLineWriter | None = None
         self._lease: Lease | None = None
         self._lease_over: float | None = None
-        self._descendants: Kin | None = None
+        self._descendants: RankProcesses | None = None
         # From "cycle"
         self._cycle: messages.Cycle | None = None
         self._page: Page | None = None
@@ -396,9 +396,9 @@ class Monitor:
                 self._reports.log("warning", f"{path} cannot be read: {error}")
         self._reports.send(messages.MonitorReady())
         if config.marker is not None:
-            from holdfast.base.processes.job_processes import Kin  # noqa: PLC0415 - after Ready
+            from holdfast.base.processes.orphans import RankProcesses  # noqa: PLC0415 - after Ready
 
-            self._descendants = Kin(config.marker, config.runtime_dir, config.local_rank)
+            self._descendants = RankProcesses(config.marker, config.runtime_dir, config.local_rank)
         # Only a verdict needs these, so they come after Ready. A verdict itself must not import: a
         # hung file system may be the reason for it.
         import holdfast.evidence.collector  # noqa: PLC0415

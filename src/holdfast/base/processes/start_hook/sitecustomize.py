@@ -50,11 +50,7 @@ class PythonStart:
         self._awaited: dict[str, list[Callable[[ModuleType], None]]] = {}
 
     def proceed(self) -> "ModuleType | None":
-        """Run the next part; after the last one, import the user's ``sitecustomize``.
-
-        Returns:
-            That module; None: there is none.
-        """
+        """Run the next part; after the last one, import the user's ``sitecustomize``, if any."""
         found = next(self._parts, None)
         if found is None:
             return self.import_plain()
@@ -125,9 +121,7 @@ class _AfterImport:
             return None
         self._asking.add(name)  # another finder of this kind asks this one in turn
         try:
-            finders = [
-                each for each in sys.meta_path if hasattr(each, "find_spec")
-            ]  # old ones lack it
+            finders = [each for each in sys.meta_path if hasattr(each, "find_spec")]  # old: none
             found = (finder.find_spec(name, path, target) for finder in finders)
             spec = next((spec for spec in found if spec is not None), None)
         finally:
