@@ -34,6 +34,8 @@ HELPER_S = 0.1
 _POLL_S = 0.001
 """Between two looks at the file's size: no descriptor tells of a write but inotify's, and to load
 ctypes for that costs the monitor 7 ms and 1 MiB."""
+_SLOW_POLL_S = 0.005
+"""The same, when the dump is late."""
 _STACKS_BYTES_MAX = 256 * 1024
 _SIGSTOP = 19
 
@@ -159,7 +161,8 @@ class StackDump:
         else:
             is_quiet = now >= self._grew_at + QUIET_S
             is_over = self._is_written or (is_quiet and not self._is_dumping())
-        self.next_step_at = None if is_over else now + _POLL_S
+        pause_s = _POLL_S if now < self._silent_until else _SLOW_POLL_S
+        self.next_step_at = None if is_over else now + pause_s
         return is_over
 
     def _size(self) -> int:
