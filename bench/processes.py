@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.events.pure.schema import RankStarted
-from holdfast.events.run.run_files import read_run
+from holdfast.tools.run.run_files import read_run
 
 _BIN = Path(sys.executable).parent
 HOLDFAST = "holdfast"

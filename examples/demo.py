@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.events.pure.schema import CycleOver, Event, RankStarted, event_of
-from holdfast.events.run.run_files import read_run
 from holdfast.tools.report.timeline import Recovery, lines, recoveries
+from holdfast.tools.run.run_files import read_run
 from show import coloured, differences, failed, run_in_folder, say
 
 RANKS, STEPS, EVERY = 2, 320, 25

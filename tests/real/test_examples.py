@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.events.reader import events_in
-from holdfast.events.run.run_files import read_run
 from holdfast.net.port import ReservedPort
 from holdfast.testing import chaos_rank
 from holdfast.testing.inject import HOOK
 from holdfast.tools.report.timeline import recoveries
+from holdfast.tools.run.reader import events_in
+from holdfast.tools.run.run_files import read_run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TINY = ("--steps", "8", "--checkpoint-every", "2", "--report-every", "2", "--width", "16")

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import uvicorn
 
-from holdfast.events.run.run_files import read_run
 from holdfast.tools.report.report import story_of
 from holdfast.tools.report.report_html import as_html
+from holdfast.tools.run.run_files import read_run
 from holdfast.tools.view.live import JobView, LiveJob, NodeView, RankView
 from holdfast.tools.view.web import make_app
 from tests.unit.events.test_run_files import _write

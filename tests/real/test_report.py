@@ -22,10 +22,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.events.run.run_files import read_run
 from holdfast.net.port import ReservedPort
 from holdfast.tools.report.report import as_json, story_of
 from holdfast.tools.report.report_html import as_html
+from holdfast.tools.run.run_files import read_run
 from holdfast.tools.run_list import resolve
 from tests.real.counted import NodeCount, count
 from tests.real.faulty_run import CRASHES, HANGS, FaultyRun, Told, plan

@@ -16,7 +16,6 @@ import pytest
 from holdfast.base.pure.common_events import Begin, TimePassed
 from holdfast.events.pure import schema
 from holdfast.events.pure.schema import HangFound
-from holdfast.events.run.incident_files import read_incidents
 from holdfast.events.run.rank_words import done_in_short
 from holdfast.evidence.pure import evidence as e
 from holdfast.evidence.pure.evidence import Absence, GroupDigest, Missing, RankDigest, Verdict
@@ -47,6 +46,7 @@ from holdfast.node.pure.incident_words import NodeIncident, to_json
 from holdfast.node.pure.node_evidence import IncidentOver
 from holdfast.page.pure.clocks import STEP
 from holdfast.tools.report.timeline import recoveries
+from holdfast.tools.run.incident_files import read_incidents
 from holdfast.watch.pure.monitor_messages import Overdue, Signalled
 from tests.overdue import overdue_section
 from tests.simulation.call_scenario import random_call

@@ -63,8 +63,8 @@ def _report(words: list[str]) -> str:
     without_options(words)
     if to_json and html is not None:
         raise UsageError("--json and --html exclude each other")
-    from holdfast.events.run.run_files import read_run  # noqa: PLC0415
     from holdfast.tools.report.report import as_json, story_of  # noqa: PLC0415 - where used
+    from holdfast.tools.run.run_files import read_run  # noqa: PLC0415
 
     story = story_of(read_run(resolve(words)))
     if to_json:
@@ -120,8 +120,8 @@ def _runs(words: list[str]) -> str:
     missing = [word for word in words if not Path(word).is_dir()]
     if missing:
         raise UsageError(f"{missing[0]} is not a folder")
-    from holdfast.events.run.run_files import read_run  # noqa: PLC0415
     from holdfast.tools.report.report_text import runs_table  # noqa: PLC0415 - where used
+    from holdfast.tools.run.run_files import read_run  # noqa: PLC0415
 
     runs, unread = [], []
     for folder in find_runs(Path(word) for word in words):
@@ -141,8 +141,8 @@ def _runs(words: list[str]) -> str:
 def _trace(words: list[str]) -> str:
     out = take_option(words, "-o", "--output") or "trace.json.gz"
     without_options(words)
-    from holdfast.events.run.run_files import read_run  # noqa: PLC0415 - where used
     from holdfast.tools.report.trace import trace_lines  # noqa: PLC0415
+    from holdfast.tools.run.run_files import read_run  # noqa: PLC0415 - where used
 
     _write(out, trace_lines(read_run(resolve(words))))
     return "" if out == "-" else f"{out}\n"

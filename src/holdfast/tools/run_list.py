@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from holdfast.events.pure.schema import LAUNCHER_FILE, CycleJoined, LauncherStarted
-from holdfast.events.reader import events_in, first_event, refuse_newer
-from holdfast.events.run.one_job import Starts, of_one_job, starts_in
 from holdfast.events.run.run_links import LATEST, is_own_link, latest_link, living_run_dirs
+from holdfast.tools.run.one_job import Starts, of_one_job, starts_in
+from holdfast.tools.run.reader import events_in, first_event, refuse_newer
 
 
 class NoSuchRunError(Exception):

@@ -14,7 +14,7 @@ from holdfast.cli import main
 from holdfast.events.event_log import EventLog
 from holdfast.events.pure import schema
 from holdfast.events.pure.schema import KINDS, Event, event_of, fields_of
-from holdfast.events.reader import NewerEventsError, read_file, read_folder
+from holdfast.tools.run.reader import NewerEventsError, read_file, read_folder
 from tests.unit.made_events import HANG, THEN_WELL, event, progress, shown
 
 HEAD = {"t": 1.5, "wall": 7.0, "node": "n0", "cycle": 3}

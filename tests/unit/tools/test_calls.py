@@ -7,13 +7,13 @@ from prometheus_client import generate_latest
 
 from holdfast.events.run.ledger import Ledger
 from holdfast.events.run.rank_spans import spans_of
-from holdfast.events.run.run_files import read_run
 from holdfast.tools.calls import restarts_in_place, why
 from holdfast.tools.observer.metrics import Metrics
 from holdfast.tools.outages import Outages
 from holdfast.tools.report.report import as_json, story_of
 from holdfast.tools.report.report_html import as_html
 from holdfast.tools.report.report_text import as_text
+from holdfast.tools.run.run_files import read_run
 from tests.unit.made_events import HANG, THEN_WELL, event, typed
 
 RAISED = {"rank": 1, "kind": "EXCEPTION", "text": "ValueError: boom (train.py:3)"}

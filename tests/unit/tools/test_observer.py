@@ -23,13 +23,13 @@ from holdfast.base.pure import codec
 from holdfast.events.observer_messages import FROM_OBSERVER, ObserverConfig, Orders
 from holdfast.page.page import create_page, map_page
 from holdfast.page.pure import page as layout
-from holdfast.tools.follower import Follower
 from holdfast.tools.observer import hooks
 from holdfast.tools.observer.hooks import Hooks
 from holdfast.tools.observer.metrics import Metrics
 from holdfast.tools.observer.metrics_server import CONNECTIONS, MetricsServer
 from holdfast.tools.observer.observer_main import Observer
 from holdfast.tools.outages import Outages
+from holdfast.tools.run.follower import Follower
 from tests.unit.made_events import typed
 from tests.unit.tools.test_outages import OVERDUE, RESTARTED, STARTED, STOPPING, exited
 from tests.waiting import until

@@ -17,9 +17,9 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.events.run.run_files import read_run
 from holdfast.tools.report import sorted_lines, trace
 from holdfast.tools.report.trace import trace_lines
+from holdfast.tools.run.run_files import read_run
 from tests.unit.made_events import HANG, THEN_WELL, event, made_up, of_rank, progress, shown
 from tests.unit.trace_format import violations
 

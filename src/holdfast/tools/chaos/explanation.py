@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.events.pure.schema import CycleOver, Event, FirstCause, RankExited
-from holdfast.events.run.incident_files import Incident, read_incidents
 from holdfast.evidence.pure import evidence
 from holdfast.evidence.pure.failure import signal_name
 from holdfast.tools.chaos.schedule import EXIT, HANG, SYMPTOMS, ScheduledFault
+from holdfast.tools.run.incident_files import Incident, read_incidents
 from holdfast.watch.pure.monitor_messages import Overdue
 
 _INCIDENT = "incident.json"

@@ -30,8 +30,8 @@ from holdfast.events.pure.schema import event_of
 from holdfast.evidence.pure.evidence import STALL
 from holdfast.net.client import Client
 from holdfast.net.pure.frames import FrameError
-from holdfast.tools.follower import Follower
 from holdfast.tools.outages import Outages
+from holdfast.tools.run.follower import Follower
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from typing import Any
 
 from holdfast.events.pure.schema import InPlaceRestart, RankStarted
 from holdfast.events.run.accounts import ACCOUNTS, Account, account_of
-from holdfast.events.run.incident_files import Incident
 from holdfast.events.run.ledger import Ledger
 from holdfast.events.run.rank_spans import RankSpans, Span, spans_of
-from holdfast.events.run.run_files import NodeRun, Run
 from holdfast.tools.calls import restarts_in_place, why
 from holdfast.tools.report.stragglers import LEAST_TIMES, Slow, slow
 from holdfast.tools.report.timeline import Recovery, recoveries
+from holdfast.tools.run.incident_files import Incident
+from holdfast.tools.run.run_files import NodeRun, Run
 
 SCHEMA_VERSION = 1
 _DIGITS = 6

@@ -15,7 +15,6 @@ from holdfast.base import clock
 from holdfast.base.pure.printable import printable
 from holdfast.base.pure.wording import count, duration, restarts
 from holdfast.events.run.accounts import ACCOUNTS, LABELS
-from holdfast.events.run.incident_files import Incident
 from holdfast.events.run.rank_spans import Span
 from holdfast.events.run.rank_words import named
 from holdfast.tools.calls import why
@@ -28,6 +27,7 @@ from holdfast.tools.report.report_text import (
     notes,
     slow_words,
 )
+from holdfast.tools.run.incident_files import Incident
 
 _ROW_PX, _FEW_ROWS_PX, _FEW_ROWS = 18, 30, 12
 _ROWS_MAX = 128

@@ -9,14 +9,14 @@ from holdfast.base import clock
 from holdfast.base.pure.printable import one_line
 from holdfast.base.pure.wording import count, duration
 from holdfast.events.run.accounts import LABELS
-from holdfast.events.run.incident_files import Incident
 from holdfast.events.run.rank_words import done_in_short, named
-from holdfast.events.run.run_files import CUT_OFF, FAILED, Run
 from holdfast.tools.calls import why
 from holdfast.tools.columns import columns
 from holdfast.tools.report.report import Story, as_shares, place
 from holdfast.tools.report.stragglers import Slow
 from holdfast.tools.report.timeline import lines
+from holdfast.tools.run.incident_files import Incident
+from holdfast.tools.run.run_files import CUT_OFF, FAILED, Run
 
 _BAR = 30
 _ROWS_SHOWN = 40

@@ -22,14 +22,14 @@ from typing import Any
 from holdfast.base.pure.codec import encode_fields
 from holdfast.events.pure import schema
 from holdfast.events.pure.schema import Event
-from holdfast.events.reader import events_in
 from holdfast.events.run.accounts import LABELS
 from holdfast.events.run.rank_spans import Span, is_in_order
-from holdfast.events.run.run_files import Run
 from holdfast.evidence.pure.failure import describe_exit, signal_name
 from holdfast.tools.report.report import NodeSpans, node_spans, place
 from holdfast.tools.report.section_slices import RankSections, SectionSlice
 from holdfast.tools.report.sorted_lines import SortedLines
+from holdfast.tools.run.reader import events_in
+from holdfast.tools.run.run_files import Run
 from holdfast.watch.pure.monitor_messages import Evidence, Overdue, Signalled, Unkillable
 
 TraceEvent = dict[str, Any]

@@ -18,17 +18,17 @@ from holdfast.base.processes import proc
 from holdfast.base.processes.job_name import PREFIX, clock_of, launcher_of
 from holdfast.events.pure import schema
 from holdfast.events.pure.schema import Event
-from holdfast.events.run.incident_files import Incident, keep, of_event, of_file
-from holdfast.events.run.node_clocks import Axis, ClockMarks, on_one_axis
 from holdfast.events.run.run_links import runtime_parents
 from holdfast.evidence.pure.failure import describe_exit, signal_name
 from holdfast.evidence.stack_dump import StackDump
 from holdfast.page.page import PageError, map_page
 from holdfast.page.pure.page_view import PageView
 from holdfast.tools.calls import why
-from holdfast.tools.follower import Follower
 from holdfast.tools.outages import Outages, RankStatus
 from holdfast.tools.report.stragglers import Slow, Stragglers
+from holdfast.tools.run.follower import Follower
+from holdfast.tools.run.incident_files import Incident, keep, of_event, of_file
+from holdfast.tools.run.node_clocks import Axis, ClockMarks, on_one_axis
 from holdfast.watch.pure.monitor_messages import Overdue
 
 SCHEMA_VERSION = 1

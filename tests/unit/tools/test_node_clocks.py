@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.events.run.node_clocks import Axis, ClockMarks, on_one_axis
+from holdfast.tools.run.node_clocks import Axis, ClockMarks, on_one_axis
 from tests.unit.made_events import event, typed
 
 HOUR_S = 3600.0

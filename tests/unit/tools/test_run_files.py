@@ -12,8 +12,6 @@ from holdfast.base import clock
 from holdfast.base.processes.job_name import new_job
 from holdfast.events.pure.schema import RankArmed
 from holdfast.events.run import run_links
-from holdfast.events.run.incident_files import read_incidents
-from holdfast.events.run.run_files import read_run
 from holdfast.node.records import run_dirs
 from holdfast.tools import run_list
 from holdfast.tools.commands import main
@@ -21,6 +19,8 @@ from holdfast.tools.report.report import as_json, story_of
 from holdfast.tools.report.report_html import as_html
 from holdfast.tools.report.report_text import as_text, clock_lines, runs_table
 from holdfast.tools.report.trace import trace_lines
+from holdfast.tools.run.incident_files import read_incidents
+from holdfast.tools.run.run_files import read_run
 from holdfast.tools.run_list import NoSuchRunError, find_runs, resolve
 from holdfast.watch.pure.monitor_messages import Overdue
 from tests.unit.made_events import HANG, THEN_WELL, elsewhere, event, made_up, of_rank

@@ -11,10 +11,10 @@ from holdfast.base import clock
 from holdfast.base.processes.job_name import clock_of, is_living
 from holdfast.base.pure.codec import instants
 from holdfast.events.pure import schema
-from holdfast.events.reader import read_folder
-from holdfast.events.run.incident_files import Incident, of_event, read_incidents
-from holdfast.events.run.node_clocks import Axis, ClockMarks, on_one_axis
-from holdfast.events.run.one_job import Start, of_one_job, starts_in
+from holdfast.tools.run.incident_files import Incident, of_event, read_incidents
+from holdfast.tools.run.node_clocks import Axis, ClockMarks, on_one_axis
+from holdfast.tools.run.one_job import Start, of_one_job, starts_in
+from holdfast.tools.run.reader import read_folder
 
 RUNNING, SUCCEEDED, FAILED, CUT_OFF = "running", "succeeded", "failed", "cut off"
 """How a launcher stands. Cut off: it was killed, or is on another host and silent."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.events.pure import schema
-from holdfast.events.reader import parse
+from holdfast.tools.run.reader import parse
 
 _CHUNK_BYTES = 1 << 20
 _LINE_BYTES_MAX = 16 << 20

@@ -1,0 +1,1 @@
+"""The files of a run, read into one model: what every command reads."""
