@@ -16,8 +16,8 @@ from holdfast.tools.report.report_html import as_html
 from holdfast.tools.run.run_files import read_run
 from holdfast.tools.view.live import JobView, LiveJob, NodeView, RankView
 from holdfast.tools.view.web import make_app
-from tests.unit.events.test_run_files import _write
 from tests.unit.made_events import HANG, THEN_WELL
+from tests.unit.tools.test_run_files import _write
 from tests.waiting import BOUND_S, until
 
 EVIL = "\"'><img src=x onerror=evil()><script>evil()</script></title></svg>{{evil()}}"
