@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 from holdfast.base.pure import codec, wording
-from holdfast.events.run import rank_words as run_words
+from holdfast.events.run import run_words
 from holdfast.evidence.pure import evidence_words, failure, rank_words
 from holdfast.evidence.pure.job_evidence import JobEvidence
 from holdfast.job.pure import job_words

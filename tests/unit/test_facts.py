@@ -16,7 +16,7 @@ import pytest
 from holdfast.base.pure.common_events import Begin, TimePassed
 from holdfast.events.pure import schema
 from holdfast.events.pure.schema import HangFound
-from holdfast.events.run.rank_words import done_in_short
+from holdfast.events.run.run_words import done_in_short
 from holdfast.evidence.pure import evidence as e
 from holdfast.evidence.pure.evidence import Absence, GroupDigest, Missing, RankDigest, Verdict
 from holdfast.evidence.pure.failure import RankEnd

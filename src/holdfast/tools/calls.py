@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from holdfast.events.pure.schema import Event, InPlaceRestart
 from holdfast.events.run.rank_spans import is_in_order
-from holdfast.events.run.rank_words import named
+from holdfast.events.run.run_words import named
 from holdfast.inplace.pure.job_calls import FaultKind
 
 _WORDS = {

@@ -565,9 +565,8 @@ class Leader:
             self._publish(self.incidents.open(suspect, hosts, now))
 
     def _conclude_incident(self, now: float) -> None:
-        restarts = self._restarts
-        is_last = not restarts.may_restart or restarts.shut_down is not None or not restarts.left
-        if (judged := self.incidents.judged(now, "no restart is left" if is_last else "")) is None:
+        why_last = "no restart is left" if self._restarts.no_other_follows else ""
+        if (judged := self.incidents.judged(now, why_last)) is None:
             return
         self._publish(judged)
         held, self._held = self._held, None

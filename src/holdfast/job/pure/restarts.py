@@ -247,6 +247,14 @@ class Restarts:
             Ending.FAILED: spent if self._is_spent else None,
         }
 
+    @property
+    def no_other_follows(self) -> bool:
+        """Whether no other cycle follows this one, however it ends, as far as is known by now.
+
+        Of :meth:`_reasons`, those that do not wait for the end of this cycle.
+        """
+        return not self.may_restart or self.shut_down is not None or not self.left
+
     def exit_code(self, over: Ending) -> int | None:
         """Of a job that ends so; None: each launcher says how its own ranks fared."""
         rules = self.rules

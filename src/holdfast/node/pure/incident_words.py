@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.base.pure.codec import encode, encode_fields
 from holdfast.base.pure.rank_sets import named, ranks_of
 from holdfast.base.pure.wording import count
-from holdfast.events.run.rank_words import restart_words, signal_words
+from holdfast.events.run.run_words import restart_words, signal_words
 from holdfast.evidence.pure.evidence import (
     COMMUNICATION,
     COMPUTING,

@@ -16,7 +16,7 @@ from holdfast.base.pure.printable import printable
 from holdfast.base.pure.wording import count, duration, restarts
 from holdfast.events.run.accounts import ACCOUNTS, LABELS
 from holdfast.events.run.rank_spans import Span
-from holdfast.events.run.rank_words import named
+from holdfast.events.run.run_words import named
 from holdfast.tools.calls import why
 from holdfast.tools.report.report import NodeSpans, Story, as_shares, place
 from holdfast.tools.report.report_text import (

@@ -9,7 +9,7 @@ from holdfast.base import clock
 from holdfast.base.pure.printable import one_line
 from holdfast.base.pure.wording import count, duration
 from holdfast.events.run.accounts import LABELS
-from holdfast.events.run.rank_words import done_in_short, named
+from holdfast.events.run.run_words import done_in_short, named
 from holdfast.tools.calls import why
 from holdfast.tools.columns import columns
 from holdfast.tools.report.report import Story, as_shares, place

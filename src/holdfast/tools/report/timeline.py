@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from holdfast.events.pure import schema
-from holdfast.events.run.rank_words import named
+from holdfast.events.run.run_words import named
 from holdfast.evidence.pure.failure import describe_exit
 from holdfast.watch.pure.monitor_messages import Evidence, Overdue
 

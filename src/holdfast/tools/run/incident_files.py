@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from holdfast.base.pure.codec import MessageError, Raw, decode_fields, well_formed
 from holdfast.base.pure.value import Value
 from holdfast.events.pure import schema
-from holdfast.events.run.rank_words import restart_words, signal_words
+from holdfast.events.run.run_words import restart_words, signal_words
 from holdfast.evidence.pure import stacks
 from holdfast.evidence.pure.evidence import folder_name, overdue_text
 from holdfast.watch.pure.monitor_messages import Signalled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.events.run.rank_words import done_in_short, named
+from holdfast.events.run.run_words import done_in_short, named
 from holdfast.watch.pure.monitor_messages import Signalled
 
 
