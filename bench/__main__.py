@@ -41,7 +41,7 @@ NAMES = (
     "inprocess_scale",
     "incident_scale",
 )
-BY_NAME = ("why", "why_in_place")
+BY_NAME = ("why", "why_in_place", "job_scale")
 """Measurements that take minutes and run only if they are named."""
 _HERE = Path(__file__).parent
 

@@ -1,6 +1,6 @@
 """How much processor time the leader takes from the evidence of 16,384 ranks to the verdict.
 
-Messages as they come out of the store: signed, as JSON. 2,048 nodes of 8 ranks, two of which do not
+Messages as they come over the connections, as JSON. 2,048 nodes of 8 ranks, two of which do not
 answer; every rank is in three process groups, one rank holds up all others.
 """
 
@@ -14,6 +14,7 @@ from holdfast.base.pure.common_events import Begin, TimePassed
 from holdfast.evidence.pure.evidence import GroupDigest, RankDigest
 from holdfast.job.pure.assign import Policy
 from holdfast.job.pure.leader import Effect, Leader
+from holdfast.job.pure.link import FRAME_BYTES_MAX
 from holdfast.job.pure.membership import (
     MESSAGES,
     Decision,
@@ -25,8 +26,8 @@ from holdfast.job.pure.membership import (
     Suspect,
 )
 from holdfast.job.pure.rules import Rules
-from holdfast.job.pure.sealed import Sealer
 from holdfast.job.pure.timing import Pace
+from holdfast.net.pure import frames
 
 NODES, PER_NODE, SILENT = 2048, 8, 2
 SUSPECTS = 100
@@ -45,7 +46,7 @@ def measure(nodes: int = NODES, rounds: int = ROUNDS) -> Report:
 
 def _one(nodes: int) -> tuple[float, int]:
     """Seconds of CPU, and bytes of a message."""
-    leader, sealer = Leader(Rules(Policy(nodes, nodes), evidence_s=1.0), Pace()), _sealer()
+    leader = Leader(Rules(Policy(nodes, nodes), evidence_s=1.0), Pace())
     effects: list[Effect] = leader.handle(Begin(), 0.0)
     for number in range(nodes):
         host = f"gpu-{number:04d}"
@@ -54,17 +55,18 @@ def _one(nodes: int) -> tuple[float, int]:
     [formed] = [one for one in _published(effects) if isinstance(one, Round)]
     world = formed.world_size
     messages = [
-        _seal(sealer, Suspect(place.node, 0, place.rank_offset))
-        for place in formed.places[:SUSPECTS]
+        _frame(Suspect(place.node, 0, place.rank_offset)) for place in formed.places[:SUSPECTS]
     ]
     for place in formed.places[SILENT:]:
         ranks = range(place.rank_offset, place.rank_offset + place.nproc)
         digests = tuple(_digest(rank, world) for rank in ranks)
-        messages.append(_seal(sealer, Digests(place.node, 0, 1, digests)))
+        messages.append(_frame(Digests(place.node, 0, 1, digests)))
     began_s = time.process_time()
     effects = []
-    for body in messages:
-        message = decode(MESSAGES, sealer.open("up/1", "session", body))
+    decoder = frames.Decoder(FRAME_BYTES_MAX)
+    for frame in messages:
+        [body] = decoder.feed(frame)
+        message = decode(MESSAGES, body)
         effects += leader.handle(message, 10.0)
     effects += leader.handle(TimePassed(), 10.8)
     spent_s = time.process_time() - began_s
@@ -74,12 +76,8 @@ def _one(nodes: int) -> tuple[float, int]:
     return spent_s, len(messages[-1])
 
 
-def _sealer() -> Sealer:
-    return Sealer("secret", "j1")
-
-
-def _seal(sealer: Sealer, message: object) -> bytes:
-    return sealer.seal("up/1", "session", encode(message))
+def _frame(message: object) -> bytes:
+    return frames.encode(encode(message), FRAME_BYTES_MAX)
 
 
 def _published(effects: list[Effect]) -> list[object]:

@@ -160,7 +160,7 @@ while True:
 
 
 class Nodes:
-    """Launchers that meet at one address; the first hosts the store.
+    """Launchers that meet at one address; the first leads.
 
     Attributes:
         host: As the endpoint says it.
@@ -218,7 +218,7 @@ class Nodes:
 
     @property
     def port(self) -> int:
-        """Of the store where they meet."""
+        """Where they meet."""
         return self._port.number
 
     def ask(self) -> None:

@@ -41,7 +41,7 @@ class Hosts:
         self.silence_s = SHORT_SILENCE_S
 
     def add(self, nnodes: str, *options: str, source: str = WORKS) -> Job:
-        """One more host with a launcher of one rank; the first hosts the store."""
+        """One more host with a launcher of one rank; the first leads."""
         number = len(self._network.hosts)
         execute = self._network.add()
         script = self._ft.script(source, f"script{number}.py")

@@ -68,7 +68,7 @@ def test_a_script_that_a_program_launches_reads_the_programs_stdin(tmp_path: Pat
 
 
 def test_the_launcher_of_a_program_uses_all_descriptors_and_its_ranks_the_programs_limit() -> None:
-    """As under ft_launcher: a launcher that hosts the store of many nodes needs thousands."""
+    """As under ft_launcher: a launcher that leads many nodes needs thousands."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (500, before[1]))
     try:

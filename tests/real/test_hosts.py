@@ -117,7 +117,7 @@ class Doors:
                     **env,
                     "HOLDFAST_JOB_SECRET": "x" * 32,
                     "OMP_NUM_THREADS": "1",
-                    # Rank 0 is on the first host, which hosts the store: the one that others reach
+                    # Rank 0 is on the first host, which leads: the one that others reach
                     # by a name that leads to loopback there.
                     "RANK" if "WORLD_SIZE" in env else "SLURM_PROCID": str(number),
                 },

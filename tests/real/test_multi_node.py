@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 
-import pytest
-
 from holdfast.base.processes import proc
-from holdfast.job.pure.sealed import Sealer
+from holdfast.base.pure.codec import encode
+from holdfast.job.pure.link import GreetLeader, LauncherProof
 from holdfast.net.address import is_own_address
+from tests.garbage import encoded, send_and_hear_out
 from tests.real.harness import Job, kill
 from tests.real.nodes import (
     ASKS,
@@ -32,16 +33,16 @@ from tests.real.nodes import (
 )
 from tests.waiting import until
 
-IMPORTS_TORCH_LATE = """
-import importlib.abc, pathlib, sys, threading, time
-gate = pathlib.Path({gate!r})
-class Late(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name == "torch" and threading.current_thread() is not threading.main_thread():
-            gate.with_name("go.waits").touch()
-            while not gate.exists():
-                time.sleep(0.01)
-sys.meta_path.insert(0, Late())
+LOOKS_LATE = """
+import pathlib, socket, threading, time
+gate, look_up = pathlib.Path({gate!r}), socket.getaddrinfo
+def late(*args, **kwargs):
+    if threading.current_thread() is not threading.main_thread():
+        gate.with_name("go.waits").touch()
+        while not gate.exists():
+            time.sleep(0.01)
+    return look_up(*args, **kwargs)
+socket.getaddrinfo = late
 """
 """The launcher's way to the others takes as long as a test wants."""
 
@@ -192,7 +193,12 @@ def test_a_spare_takes_the_place_of_a_lost_node(nodes: Nodes) -> None:
 
     after = in_cycle(1, a, spare)
     assert [told["RANK"] for told in after] == [told["RANK"] for told in before]
-    until(lambda: a.said("cycle 0 ended: .* was lost .silent for"), "the first cause")
+    until(
+        lambda: a.said(
+            r"cycle 0 (ended|is over for this node): .* was lost .its launcher has ended"
+        ),
+        "why",
+    )
     end_well(nodes, a, spare)
 
 
@@ -223,7 +229,7 @@ def test_a_node_that_a_rank_excludes_leaves_and_a_spare_takes_over(nodes: Nodes)
     nodes.ask()
 
     in_cycle(1, stays, spare)
-    if excluded is host:  # serves the store to the end of the job
+    if excluded is host:  # leads to the end of the job
         nodes.end()
     assert excluded.wait() == 0
     end_well(nodes, stays, spare)
@@ -248,9 +254,24 @@ def test_a_shutdown_request_ends_all_without_a_restart(nodes: Nodes) -> None:
         )
 
 
-def test_the_death_of_the_store_s_host_ends_the_job_for_all(nodes: Nodes) -> None:
-    """Nobody can decide any more: ranks end at once, with a line that says why."""
-    nodes.silence_s = SHORT_SILENCE_S
+def test_a_launcher_that_is_killed_is_missed_at_once(nodes: Nodes) -> None:
+    """Its kernel says so: no silence of it, here of an hour, is waited for."""
+    nodes.silence_s = 3600
+    a, b = (nodes.add(WORKS, "2") for _ in range(2))
+    in_cycle(0, a, b)
+    spare = nodes.add(WORKS, "2")
+    joined(spare)
+
+    kill(b.process.pid)
+
+    in_cycle(1, a, spare)
+    end_well(nodes, a, spare)
+    assert a.said(r"was lost \(its launcher has ended\)")
+
+
+def test_the_death_of_the_leader_s_launcher_ends_the_job_for_all(nodes: Nodes) -> None:
+    """None can decide any more: ranks end at once, with a line that says why."""
+    nodes.silence_s = 3600
     host, b = (nodes.add(WORKS, "2") for _ in range(2))
     in_cycle(0, host, b)
     spare = nodes.add(WORKS, "2")
@@ -260,7 +281,7 @@ def test_the_death_of_the_store_s_host_ends_the_job_for_all(nodes: Nodes) -> Non
 
     assert [job.wait() for job in (b, spare)] == [1, 1]
     for job in (b, spare):
-        assert job.said(r"the store at 127.0.0.1:\d+ is gone")
+        assert job.said(r"the leader of the job is lost: its launcher has ended")
         assert not job.leftovers()
 
 
@@ -279,7 +300,7 @@ def test_a_node_that_is_told_to_end_leaves_the_others_to_go_on(nodes: Nodes) -> 
     assert a.said("left the job .signalled")
 
 
-def test_the_store_s_host_that_is_told_to_end_tells_the_others(nodes: Nodes) -> None:
+def test_the_leader_s_launcher_that_is_told_to_end_tells_the_others(nodes: Nodes) -> None:
     """Nobody hears of it by a broken connection."""
     a, b = (nodes.add(WORKS, "2") for _ in range(2))
     in_cycle(0, a, b)
@@ -373,11 +394,11 @@ def test_a_node_that_slept_is_awaited_where_no_restart_is_left(nodes: Nodes) -> 
 
 
 def test_a_launcher_that_waits_for_others_ends_when_told(nodes: Nodes) -> None:
-    """In the rendezvous, and before there is a store to meet at."""
+    """In the rendezvous, and before there is a leader to meet."""
     lonely = nodes.add(WORKS, "2")
     lost = nodes.add(WORKS, "2", "--rdzv-endpoint=127.0.0.1:9")
     joined(lonely)
-    until(lambda: lost.said("looking for the others"), "it looks for a store")
+    until(lambda: lost.said("looking for the others"), "it looks for the leader")
 
     lonely.signal(signal.SIGTERM)
     lost.signal(signal.SIGTERM)
@@ -385,30 +406,26 @@ def test_a_launcher_that_waits_for_others_ends_when_told(nodes: Nodes) -> None:
     assert [lonely.wait(), lost.wait()] == [1, 1]
 
 
-def test_a_stranger_at_the_store_ends_no_job(nodes: Nodes) -> None:
-    """Who writes an End, rubbish and holes where launchers read costs two lines of the log."""
+def test_strangers_at_the_endpoint_end_no_job(nodes: Nodes) -> None:
+    """Garbage, a forged proof and an End cost a line of the log each minute."""
     a, b = (nodes.add(WORKS, "2") for _ in range(2))
     before = in_cycle(0, a, b)
     for pid in (told["pid"] for told in before):
         assert b"HOLDFAST_JOB_SECRET" not in Path(f"/proc/{pid}/environ").read_bytes()
-    job_store = pytest.importorskip("holdfast.job.store.job_store")
-    stranger = job_store.store_client("127.0.0.1", nodes.port, 30)
+    greeting = encode(GreetLeader("'j1'", "0" * 32, "n9", "n9", "127.0.0.1", 9))
     end = {"op": "end", "outcome": "succeeded", "exit_code": 0, "cause": "a stranger says so"}
-    for number in range(2, 40):
-        words = Sealer("a guess", "j1").seal(f"down/{number}", "", end)
-        stranger.set(f"holdfast/j1/down/{number}", words)
-        stranger.set(f"holdfast/j1/up/{stranger.add('holdfast/j1/up/count', 1)}", b"[" * 10**5)
-    stranger.add("holdfast/j1/up/count", 100)
+    forged = encoded(greeting) + encoded(encode(LauncherProof("0" * 64))) + encoded(end)
+    for data in (forged, encoded(end), b"[" * 10**5, forged[:40], b"\0" * 9):
+        with socket.create_connection(("127.0.0.1", nodes.port)) as stranger:
+            send_and_hear_out(stranger, data)
 
     kill(before[1]["pid"])
 
     in_cycle(1, a, b)
     end_well(nodes, a, b)
-    assert a.said("a writer to the mailbox of the job 'j1' is not a launcher of it, and ignored")
-    assert b.said("a writer to the log of the job 'j1' is not its leader, and ignored")
-    for job in (a, b):
-        assert job.stderr.count("ignored") <= 6
-        assert "battery" not in job.stderr
+    assert a.said("a caller from 127.0.0.1 .*was cut off|is kept out of the job 'j1'")
+    assert a.stderr.count("cut off") <= 6
+    assert "battery" not in a.stderr + b.stderr
 
 
 def test_a_launcher_without_the_job_s_secret_is_kept_out_and_told_why(nodes: Nodes) -> None:
@@ -425,7 +442,7 @@ def test_a_launcher_without_the_job_s_secret_is_kept_out_and_told_why(nodes: Nod
     assert a.said("is kept out of the job 'j1': .*HOLDFAST_JOB_SECRET")
 
 
-def test_a_launcher_that_finds_no_store_says_so_in_one_line(nodes: Nodes) -> None:
+def test_a_launcher_that_finds_no_leader_says_so_in_one_line(nodes: Nodes) -> None:
     """Where it looked, why in vain, for how long, and what to do; nothing of torch's inside."""
     lost = nodes.add(WORKS, "2", "--rdzv-endpoint=nowhere.invalid:29500", conf="read_timeout=1")
 
@@ -496,7 +513,7 @@ def test_a_launcher_of_another_script_is_refused_and_the_job_goes_on(nodes: Node
 
 
 def test_two_jobs_of_different_names_at_one_endpoint_are_two_jobs(nodes: Nodes) -> None:
-    """As under torchrun: the second lives in the store of the first, and says so."""
+    """As under torchrun: launchers of the second ask at the endpoint of the first."""
     a, b = (nodes.add(WORKS, "2") for _ in range(2))
     in_cycle(0, a, b)
     other = [nodes.add(TELLS, "2", "--rdzv-id=j2") for _ in range(2)]
@@ -505,7 +522,7 @@ def test_two_jobs_of_different_names_at_one_endpoint_are_two_jobs(nodes: Nodes) 
 
     assert [life(job, 0) is not None for job in other] == [True, True]
     for job in other:
-        assert job.said("is that of another job, 'j1': this job, 'j2', ends when that store does")
+        assert job.said("leads another job, 'j1': launchers of this job, 'j2', meet there, too")
     assert len([job for job in (a, b, *other) if job.said("leads the job 'j2'")]) == 1
     end_well(nodes, a, b)
     assert not a.events("cycle_stopping")
@@ -517,12 +534,12 @@ def test_a_launcher_that_comes_after_the_end_does_not_start_the_job_again(
     """It had begun while the job ran, and would host the store anew; a new run is one."""
     slow = tmp_path / "slow"
     slow.mkdir()
-    (slow / "sitecustomize.py").write_text(IMPORTS_TORCH_LATE.format(gate=str(tmp_path / "go")))
+    (slow / "sitecustomize.py").write_text(LOOKS_LATE.format(gate=str(tmp_path / "go")))
     conf = "last_call_timeout=0"
     a = nodes.add(WORKS, "1:2", conf=conf)
     in_cycle(0, a)
     late = nodes.add(WORKS, "1:2", conf=conf, path=slow)
-    until((tmp_path / "go.waits").exists, "it has begun, and imports torch")
+    until((tmp_path / "go.waits").exists, "it has begun, and looks for the others")
     end_well(nodes, a)
     (tmp_path / "go").touch()
 

@@ -92,7 +92,7 @@ def test_launchers_meet_restart_and_end_over_the_store_of_a_plug_in(
 
 
 def test_the_death_of_the_leader_s_launcher_ends_the_job_for_all(ft: Launcher, site: Path) -> None:
-    """The store is still there; the silence is noticed, and ranks end."""
+    """The store is still there; the connection to the leader is not."""
     jobs = [start(ft, site, silence_s=4 * SCALE) for _ in range(2)]
     has_lived(1, *jobs)
     leader = until(lambda: next((job for job in jobs if job.said("leads the job")), None), "leader")
@@ -101,7 +101,7 @@ def test_the_death_of_the_leader_s_launcher_ends_the_job_for_all(ft: Launcher, s
     leader.signal(signal.SIGKILL)
 
     assert other.wait(BOUND_S) == 1
-    assert other.said("no message from the leader")
+    assert other.said("the leader of the job is lost: its launcher has ended")
     assert not other.leftovers()
 
 

@@ -6,7 +6,6 @@ gives the same one every time. Times are seconds of virtual time.
 
 from __future__ import annotations
 
-import enum
 import random
 from dataclasses import dataclass, field
 
@@ -18,7 +17,7 @@ from holdfast.job.pure.timing import Pace
 
 @dataclass(frozen=True)
 class Network:
-    """How messages travel between launchers and the store. Nothing is lost, but see Crash.
+    """How messages travel between launchers. Nothing is lost, but see Crash.
 
     Attributes:
         delay_s: Shortest and longest way; drawn for each message, so that they overtake each other.
@@ -53,7 +52,8 @@ class RankFails:
 class Crash:
     """The launcher is gone without a word; its ranks follow in a moment.
 
-    Half of its messages that are still on their way are lost.
+    Half of its messages that are still on their way are lost. Its kernel may prove to the
+    leader that it has ended (``Scenario.proofs``).
     """
 
     at: float
@@ -169,28 +169,6 @@ class Breaks:
     host: int
 
 
-class Forgery(enum.Enum):
-    """What somebody who reaches the store, but does not know the job's secret, writes there."""
-
-    END = "that the job is over"
-    STOP = "that a cycle is"
-    ROUND = "that another begins, with one node"
-    REFUSED = "that a node is refused"
-    LEAVE = "that a node leaves"
-    FAILED = "that its ranks failed, and want no restart"
-    SHUT_DOWN = "that it wants the job to end"
-    REPLAY = "what was true in another place, or in another life of the job"
-
-
-@dataclass(frozen=True)
-class Stranger:
-    """Somebody who does not know the job's secret writes to its store, in the name of a host."""
-
-    at: float
-    host: int
-    writes: Forgery
-
-
 Fault = (
     RankFails
     | Crash
@@ -202,7 +180,6 @@ Fault = (
     | Signal
     | Sick
     | Stuck
-    | Stranger
     | Hangs
     | MonitorDies
     | HealthDies
@@ -221,11 +198,12 @@ class Scenario:
         cascade: Probability that a rank fails because one of another host has.
         slow_stop: Probability that ranks take all of their grace to stop.
         infra_ranks: Hosts are numbered by the infrastructure.
-        codec: Every message travels as signed JSON.
+        codec: Every message travels as JSON.
         nproc: Ranks of each launcher.
         standby: Interpreters are parked.
         calls: The ranks of a host are in a call of the Wrapper for a part of each cycle.
-        others: Hosts whose launchers were started for another job, and come to this one's store.
+        proofs: Probability that a launcher's kernel tells the leader of its end.
+        others: Hosts whose launchers were started for another job, and come to this one's endpoint.
     """
 
     hosts: int
@@ -242,6 +220,7 @@ class Scenario:
     nproc: int = 1
     standby: bool = False
     calls: bool = False
+    proofs: float = 0.0
     others: frozenset[int] = frozenset()
 
     @property
@@ -325,6 +304,7 @@ def random_scenario(seed: int, hosts: int = 8) -> Scenario:
         standby=rng.random() < 0.5,
         others=_random_others(rng, hosts, least),
         calls=rng.random() < 0.5,
+        proofs=rng.choice((0.0, 0.5, 1.0)),
     )
 
 
@@ -383,6 +363,4 @@ def _random_faults(rng: random.Random, hosts: int, at: float) -> list[Fault]:
         return [Signal(at, host, rng.choice((0.1, 20.0)), well=rng.random() < 0.5)]
     if kind < 95:
         return [Sick(at, host)]
-    if kind < 98:
-        return [Stranger(at, host, rng.choice(list(Forgery)))]
     return [Stuck(at, host)]

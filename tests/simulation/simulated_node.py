@@ -428,9 +428,12 @@ class SimulatedNode:
             self._sweeping = None
             self.tell(node.Swept())
 
-    def die(self) -> None:
-        """The launcher is gone; its ranks follow."""
+    def die(self, *, ranks_at_once: bool = False) -> None:
+        """The launcher is gone; its ranks follow: its kernel ends them, or its monitors do."""
         self.alive = False
+        if ranks_at_once:
+            self._ranks_follow()
+            return
         self.world.clock.call_in(self.rng.uniform(0, RANKS_OUTLIVE_LAUNCHER_S), self._ranks_follow)
 
     def _ranks_follow(self) -> None:

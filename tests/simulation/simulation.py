@@ -6,15 +6,15 @@ health process and its parked interpreters. Processes (:mod:`tests.simulation.si
 network and time are simulated. The same scenario and seed give the same history, to the last step.
 A *step* is one event handed to a launcher, or one of its effects carried out: a launcher can die
 between any two of them. A job of one launcher (``Rules.is_of_one``) runs the same way, with a deque
-for the store.
+for the connections.
 
-``job_promises.py`` checks what must hold. Messages of strangers (:class:`Stranger`) are signed
-without the job's secret, and given to the same code as all others: a promise that is broken because
-of one is broken.
+``job_promises.py`` checks what must hold. A connection between launchers carries all in order or
+not at all (:mod:`holdfast.job.pure.link`); here messages may also come late, twice or out of order.
 """
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
@@ -25,32 +25,19 @@ from typing import Any
 from holdfast.base.pure.codec import decode, encode
 from holdfast.base.pure.common_events import Begin, ControlRequested, SignalArrived
 from holdfast.base.pure.never import assert_never
-from holdfast.job.pure.leader import Leader
+from holdfast.job.pure.leader import LauncherEnded, Leader
 from holdfast.job.pure.member import LeaderLost, Member, StartRanks
 from holdfast.job.pure.membership import (
     DECISIONS,
     MESSAGES,
-    SHUTDOWN,
     Beat,
-    ControlAsked,
-    CyclePlace,
     Decision,
     Descriptor,
     End,
-    FailureReport,
-    JobOutcome,
     Join,
     LeaderBeat,
-    Leave,
-    LeaveWhy,
     Message,
-    NodeRefused,
-    NodeState,
-    Round,
-    StateChanged,
-    StopCycle,
 )
-from holdfast.job.pure.sealed import Sealer, SealError
 from holdfast.job.pure.timing import Pace
 from holdfast.job.pure.workload import Workload
 from holdfast.node.pure.launcher import LeaveProcess, Met, QuitProcess
@@ -63,7 +50,6 @@ from tests.simulation.scenario import (
     Crash,
     Cut,
     Fault,
-    Forgery,
     Hangs,
     HealthDies,
     MonitorDies,
@@ -73,7 +59,6 @@ from tests.simulation.scenario import (
     Scenario,
     Sick,
     Signal,
-    Stranger,
     Stuck,
     Suspend,
 )
@@ -88,7 +73,6 @@ OPS_PER_MESSAGE = 2
 """Store operations of a message up: a number (``add``), then the text under it (``set``)."""
 OPS_PER_DECISION = 1
 """Store operations of following one decision down: a blocking ``get``."""
-SESSION = "5e55"
 WORKLOAD = Workload("script", "train.py", contents="1f", path="a0", is_named=True)
 """Of the job."""
 OTHER_WORKLOAD = replace(WORKLOAD, name="eval.py", contents="2e", path="b1")
@@ -146,7 +130,6 @@ class Simulation(World):
         """For tests: a leader with a bug."""
         self.others = set(self.scenario.others)
         self._rules = replace(self.scenario.rules, workload=WORKLOAD)
-        self.sealer = Sealer("of the job", "j1")
         self._leader_reads = 0
         self._launchers: dict[int, SimulatedNode] = {}
         self._by_node: dict[str, SimulatedNode] = {}
@@ -162,6 +145,7 @@ class Simulation(World):
         )
         self._restart_ops: dict[str, int] = {}
         self._store_dies_loudly = self._rng.random() < 0.5
+        self._proofs = random.Random(seed)
         starts = dict(enumerate(self.scenario.starts_at))
         for host in range(self.scenario.hosts):
             self.clock.call_at(starts.get(host, 0.0), partial(self.start, host))
@@ -266,9 +250,6 @@ class Simulation(World):
         if isinstance(fault, Return):
             self.start(fault.host)
             return
-        if isinstance(fault, Stranger):
-            self._forge(fault)
-            return
         one = self._launchers.get(fault.host)
         if one is None or not one.alive or one.has_quit:
             return
@@ -319,7 +300,11 @@ class Simulation(World):
         """The launcher is gone; its ranks follow when its monitors see it."""
         self.say(one.name, "** dies")
         cycle = one.running
-        one.die()
+        is_proved = one.host != 0 and self._proofs.random() < self.scenario.proofs
+        one.die(ranks_at_once=is_proved)
+        if is_proved:
+            at = one.up.in_order(self._arrives_at(one.up, one.host))
+            self.clock.call_at(at, partial(self._tell_leader, LauncherEnded(one.core.member.node)))
         if cycle is not None:
             self._cascade(cycle)
         if one.host == 0:
@@ -386,9 +371,7 @@ class Simulation(World):
     def _publish(self, home: SimulatedNode, decision: Decision) -> None:
         self._promises.check_decision(decision)
         if self.scenario.codec:
-            slot = f"down/{len(self._log) + 1}"
-            sealed = self.sealer.seal(slot, SESSION, encode(decision))
-            decision = decode(DECISIONS, self.sealer.open(slot, SESSION, sealed))
+            decision = decode(DECISIONS, json.loads(json.dumps(encode(decision))))
         self._log.append(decision)
         if self.scenario.rules.is_of_one:
             home.tell(decision, by_log=True)
@@ -415,8 +398,7 @@ class Simulation(World):
             sender.joined_at = self.clock.now
             self._by_node[message.node] = sender  # it may be another, which comes back
         if self.scenario.codec:
-            sealed = self.sealer.seal("up/1", SESSION, encode(message))
-            message = decode(MESSAGES, self.sealer.open("up/1", SESSION, sealed))
+            message = decode(MESSAGES, json.loads(json.dumps(encode(message))))
         if self.scenario.rules.is_of_one:
             self._leader_reads += 1
             sender.tell(message, by_log=True)
@@ -439,7 +421,7 @@ class Simulation(World):
         self._leader_reads += 1
         self._tell_leader(message)
 
-    def _tell_leader(self, message: Message) -> None:
+    def _tell_leader(self, message: Message | LauncherEnded) -> None:
         home = self._launchers.get(0)
         if home is not None:
             home.tell(message)
@@ -453,52 +435,6 @@ class Simulation(World):
             one.ops += OPS_PER_DECISION
         if one.is_member:
             one.tell(decision)
-
-    # ------------------------------------------------------------ strangers
-    def _forge(self, fault: Stranger) -> None:
-        """Write what is said there; all read it, and should not believe it."""
-        if not self._has_store():
-            return
-        named = self._launchers.get(fault.host)
-        node = named.name if named is not None else "n99"
-        self.say("a stranger", f"** writes {fault.writes.value}, naming {node}")
-        slot_down, slot_up = f"down/{len(self._log) + 1}", f"up/{self._leader_reads + 1}"
-        for slot, sealed in self._forged(fault.writes, node, slot_down, slot_up):
-            try:
-                body = self.sealer.open(slot, SESSION, sealed)
-            except SealError:
-                continue
-            if slot == slot_up:
-                self._tell_leader(decode(MESSAGES, body))
-                continue
-            for launcher in self._launchers.values():
-                if launcher.is_member:
-                    self._deliver(launcher, decode(DECISIONS, body))
-
-    def _forged(self, what: Forgery, node: str, down: str, up: str) -> list[tuple[str, bytes]]:
-        guess = Sealer("a guess", "j1")
-        cycle = max(0, len(self._promises.rounds) - 1)
-        words: dict[Forgery, Decision | Message] = {
-            Forgery.END: End(JobOutcome.SUCCEEDED, 0, "a stranger says so"),
-            Forgery.STOP: StopCycle(cycle, "a stranger says so", node),
-            Forgery.ROUND: Round(cycle + 1, (CyclePlace(node, 0, 1, 0, ""),), world_size=1),
-            Forgery.REFUSED: NodeRefused(node, "a stranger says so"),
-            Forgery.LEAVE: Leave(node, LeaveWhy.SIGNALLED),
-            Forgery.FAILED: StateChanged(
-                node, cycle, NodeState.FAILED, FailureReport("so"), may_restart=False
-            ),
-            Forgery.SHUT_DOWN: ControlAsked(node, SHUTDOWN, -1),
-        }
-        if what is Forgery.REPLAY:
-            end = encode(words[Forgery.END])
-            return [
-                (down, self.sealer.seal(down, "01d5", end)),
-                (down, self.sealer.seal("down/0", SESSION, end)),
-                (up, self.sealer.seal("up/0", SESSION, encode(words[Forgery.SHUT_DOWN]))),
-            ]
-        said = words[what]
-        slot = up if isinstance(said, (Leave, StateChanged, ControlAsked)) else down
-        return [(slot, guess.seal(slot, SESSION, encode(said)))]
 
     def _cut(self, cut: Cut) -> None:
         cut = Cut(self.clock.now, cut.host, cut.for_s, cut.up, cut.down)

@@ -13,11 +13,10 @@ import pytest
 from holdfast.base.pure.budget import Budget
 from holdfast.health.pure.gate import HealthGate
 from holdfast.job.pure.assign import Policy as NodePolicy
-from holdfast.job.pure.leader import Effect, Event, Leader
+from holdfast.job.pure.leader import Effect, Event, LauncherEnded, Leader
 from holdfast.job.pure.member import Member, MemberPhase
 from holdfast.job.pure.membership import JobOutcome, Join, StopCycle
 from holdfast.job.pure.rules import RestartPolicy, Rules
-from holdfast.job.pure.sealed import Sealer, unsigned_body
 from holdfast.job.pure.timing import VERDICT_SHARE, Pace
 from holdfast.node.pure.launcher import Launcher
 from holdfast.node.pure.node import Node
@@ -27,7 +26,6 @@ from tests.simulation.kernel import Violation
 from tests.simulation.scenario import (
     Crash,
     Cut,
-    Forgery,
     Hangs,
     Network,
     Pause,
@@ -35,7 +33,6 @@ from tests.simulation.scenario import (
     Return,
     Scenario,
     Signal,
-    Stranger,
     Suspend,
     random_scenario,
     random_suspension,
@@ -297,46 +294,22 @@ def test_a_node_that_was_cut_off_may_hear_of_an_incident_and_its_verdict_togethe
     assert any(lacks in line for line in simulation.transcript)
 
 
-@pytest.mark.parametrize("writes", list(Forgery))
-def test_what_a_stranger_writes_changes_nothing(writes: Forgery) -> None:
-    """At any time of a job that starts, fails, restarts and ends: the same as without."""
-    plain = small(codec=True)
-    quiet = Simulation(plain, trace=True)
-    result = quiet.run()
-    times = (0.0005, 0.05, 0.2002, 0.3, 0.6, 0.9)
-    strangers = tuple(Stranger(at, host, writes) for at in times for host in (1, 3))
-    visited = Simulation(replace(plain, faults=(*plain.faults, *strangers)), trace=True)
+class BelievesBrokenConnections(Simulation):
+    """A connection that breaks is taken for the end of its launcher."""
 
-    assert visited.run() == replace(result, virtual_s=visited.clock.now)
-
-    said = [line for line in visited.transcript if "a stranger" in line]
-    assert len(said) >= 10
-    assert [line for line in visited.transcript if line not in said] == quiet.transcript
+    def _cut(self, cut: Cut) -> None:
+        super()._cut(cut)
+        one = self._launchers.get(cut.host)
+        if one is not None and cut.host != 0:
+            self._tell_leader(LauncherEnded(one.core.member.node))
 
 
-# ---------------------------------------------------------------- is it watching?
-class OpensAnything(Sealer):
-    """Believes whoever can write a message."""
-
-    def open(self, slot: str, session: str | None, data: bytes) -> object:
-        return unsigned_body(data)
-
-
-@pytest.mark.parametrize("writes", list(Forgery))
-def test_the_simulator_notices_a_stranger_who_is_believed(writes: Forgery) -> None:
-    """In a promise that is broken, or in another history."""
-    plain = small(codec=True)
-    result = run(plain)
-    for at in (0.05, 0.2002, 0.3, 0.6):
-        faults = (*plain.faults, Stranger(at, 1, writes))
-        simulation = Simulation(replace(plain, faults=faults))
-        simulation.sealer = OpensAnything("of the job", "j1")
-        try:
-            if simulation.run() != replace(result, virtual_s=simulation.clock.now):
-                return
-        except Violation:
-            return
-    pytest.fail("nothing was noticed")
+def test_the_simulator_notices_a_broken_connection_that_is_taken_for_a_death() -> None:
+    """Ranks of two cycles run at a time: only a kernel proves that a launcher has ended."""
+    cut = Cut(0.1, 2, 0.5)
+    run(small(faults=(cut,)))
+    with pytest.raises(Violation, match=r"R-[12]|refused"):
+        BelievesBrokenConnections(small(faults=(cut,))).run()
 
 
 @dataclass
@@ -447,7 +420,7 @@ def test_the_simulator_finds_a_bug_in_each_machine(
 
 
 def test_no_history_of_one_node_breaks_a_promise() -> None:
-    """The same machines, with a deque for the store."""
+    """The same machines, with a deque for the connections."""
     first = FRESH.randrange(2**31)
     for seed in range(first, first + 3 * SEEDS):
         try:

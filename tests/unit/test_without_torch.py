@@ -1,20 +1,16 @@
-"""Launchers of several nodes meet through torch; where it is missing, one line says so."""
+"""Launchers that meet through a backend of torch need it; where it is missing, one line says so."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import queue
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from holdfast.fault_tolerance import launcher
-from holdfast.job.store.job_threads import Callbacks, JobThreads
-from holdfast.job.store.store_address import StoreAddress
 from holdfast.options.plan import make_plan
 
 
@@ -28,14 +24,20 @@ def test_a_launcher_without_torch_ends_before_it_makes_anything(
     logs = tmp_path / "logs"
 
     arguments = launcher.parse_args(
-        ["--nnodes=2", "--rdzv-endpoint=localhost:29500", f"--log-dir={logs}", str(script)]
+        [
+            "--nnodes=2",
+            "--rdzv-backend=etcd",
+            "--rdzv-endpoint=localhost:29500",
+            f"--log-dir={logs}",
+            str(script),
+        ]
     )
 
     code = launcher.run(make_plan(arguments, {}))
 
     [line] = capsys.readouterr().err.splitlines()
     assert code == 1
-    assert "needs torch" in line
+    assert "--rdzv-backend etcd is a backend of torch" in line
     assert "Install torch" in line
     assert not logs.exists()
 
@@ -56,7 +58,12 @@ def test_a_launcher_whose_torch_does_not_load_ends_with_one_line(
     (tmp_path / "torch" / "__init__.py").write_text(source)
     script = tmp_path / "train.py"
     script.touch()
-    options = ["--nnodes=2", "--rdzv-endpoint=localhost:29500", f"--log-dir={tmp_path / 'logs'}"]
+    options = [
+        "--nnodes=2",
+        "--rdzv-backend=etcd",
+        "--rdzv-endpoint=localhost:29500",
+        f"--log-dir={tmp_path / 'logs'}",
+    ]
     command = [sys.executable, "-m", "holdfast.fault_tolerance.launcher", *options, str(script)]
     paths = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
 
@@ -73,27 +80,4 @@ def test_a_launcher_whose_torch_does_not_load_ends_with_one_line(
     assert ended.returncode == 1
     assert line.startswith("ft_launcher: cannot go on: torch cannot be imported by")
     assert source.split("'")[1].replace("\\n", " ") in line
-    assert "install torch there, or use one node" in line
-
-
-def test_a_torch_that_does_not_load_is_told_as_a_lost_store(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its thread must not end without a word: the launcher would wait for ever."""
-    monkeypatch.setitem(sys.modules, "holdfast.job.store.job_store", None)
-    monkeypatch.delattr("holdfast.job.store.job_store", raising=False)  # another test's import
-    told: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-    lost: list[str] = []
-    nobody = Callbacks(
-        run=told.put,
-        met=lambda _: False,
-        decided=lambda _: None,
-        arrived=lambda _: None,
-        lost=lost.append,
-    )
-
-    JobThreads(StoreAddress("localhost", 1, False, 1.0, "job"), nobody).begin()
-    told.get(timeout=30)()
-
-    assert "torch cannot be imported" in lost[0]
-    assert sys.executable in lost[0]
+    assert "install torch there, or use --rdzv-backend c10d" in line

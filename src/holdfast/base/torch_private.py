@@ -15,7 +15,6 @@ import importlib
 import inspect
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Collection, MutableMapping
 from dataclasses import dataclass
@@ -305,15 +304,6 @@ def count_collectives() -> int:
 
 
 # ------------------------------------------------------------ stores and rendezvous
-
-
-def client_descriptor(store: Store) -> int | None:
-    """The descriptor of a TCPStore's connection; None: this kind of store does not say.
-
-    It is read out of the store's description, so check that it is a connection to the store.
-    """
-    described = re.search(r"client=TCPClient\(SocketImpl\(fd=(\d+)", repr(store))
-    return None if described is None else int(described[1])
 
 
 def environment_handlers() -> MutableMapping[str, Any] | None:

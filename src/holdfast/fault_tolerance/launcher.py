@@ -80,10 +80,11 @@ def run(
 
     from holdfast.errors import ConfigError, LaunchError  # noqa: PLC0415
 
-    if plan.meeting is not None and find_spec("torch") is None:
+    backend = plan.meeting.place.other if plan.meeting is not None else None
+    if backend is not None and find_spec("torch") is None:
         _say(
-            f"cannot go on: a job of several nodes needs torch, and {sys.executable} has none: "
-            "launchers meet through its TCPStore. Install torch there, or use one node"
+            f"cannot go on: --rdzv-backend {backend.name} is a backend of torch, and "
+            f"{sys.executable} has none. Install torch there, or use --rdzv-backend c10d"
         )
         return _FAILED
     from holdfast.base.processes.job_name import new_job  # noqa: PLC0415
@@ -210,7 +211,7 @@ def _launch(args: Sequence[str] | None, *, is_program: bool) -> int:
     if is_program:
         hold_signals(plan.signals_to_handle)  # from here on there is something to end first
     exit_code = run(plan, owns_process=args is None)
-    if plan.meeting is not None and plan.meeting.store.other is not None:
+    if plan.meeting is not None and plan.meeting.place.other is not None:
         # A foreign backend may have left a thread in C++, and the end would abort there.
         sys.stdout.flush()
         sys.stderr.flush()

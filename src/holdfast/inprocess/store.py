@@ -26,7 +26,7 @@ from holdfast.base.pure.wording import count
 from holdfast.inprocess._timing import in_seconds, run_within
 from holdfast.inprocess.exception import BarrierError, BarrierOverflow, BarrierTimeout
 from holdfast.inprocess.exception import TimeoutError as RestartTimeoutError
-from holdfast.net.address import way_to_store
+from holdfast.net.address import way_to_endpoint
 from holdfast.net.pure.address import Endpoint
 
 __all__ = [
@@ -175,7 +175,7 @@ class TCPStore(StoreMixin, torch_private.TCPStore):
         def become(*, is_master: bool) -> None:
             torch_private.TCPStore.__init__(
                 self,
-                host_name=way_to_store(host),
+                host_name=way_to_endpoint(host),
                 port=number,
                 world_size=size,
                 is_master=is_master,

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.base.bounded import call_within
-from holdfast.net.half_close import copy_of, open_sockets
 from holdfast.net.pure.address import (
     Published,
     gloo_needs_interface,
@@ -38,8 +37,8 @@ def is_own_address(host: str) -> bool:
     return host == socket.gethostname() or bool(addresses_here(host))
 
 
-def way_to_store(host: str) -> str:
-    """Where a process of this host finds a store at ``host``: there, with one exception.
+def way_to_endpoint(host: str) -> str:
+    """Where a process of this host finds a listener at ``host``: there, with one exception.
 
     This host's own name may lead nowhere on itself, or to an address of no interface, while others
     reach it by that name.
@@ -85,24 +84,6 @@ def gloo_interface(published: str) -> str | None:
 def interface_of(own_address: str) -> str | None:
     """The interface that has an address; None: none has."""
     return next((name for name, found in interfaces().items() if own_address in found), None)
-
-
-def reached_at(port: int) -> str | None:
-    """The address at which others have reached a listener of this process; None: none has.
-
-    Of several interfaces of this host, the one that others use.
-    """
-    for fd, inode in open_sockets():
-        connected = copy_of(fd, inode)
-        if connected is None:
-            continue
-        with connected, contextlib.suppress(OSError):
-            if connected.family not in (socket.AF_INET, socket.AF_INET6):
-                continue
-            own, theirs = connected.getsockname(), connected.getpeername()
-            if own[1] == port and theirs[0] != own[0] and not is_loopback(unmapped(own[0])):
-                return unmapped(own[0])
-    return None
 
 
 def _own_name_leads_to() -> tuple[str, ...]:

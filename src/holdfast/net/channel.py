@@ -13,6 +13,8 @@ import select
 import socket
 import sys
 
+from holdfast.base import wait_for
+from holdfast.base.clock import monotonic
 from holdfast.base.pure.codec import MessageError
 from holdfast.net.pure.frames import MAX_FRAME_BYTES, Decoder, FrameError, encode
 
@@ -94,6 +96,10 @@ class Channel:
         """Descriptor, -1 once closed."""
         return self._socket.fileno()
 
+    def addresses(self) -> tuple[Any, Any]:
+        """Of this end and of the other, as the kernel has them; OSError: it is gone."""
+        return self._socket.getsockname(), self._socket.getpeername()
+
     # ------------------------------------------------------------ in
 
     def receive(self) -> None:
@@ -169,9 +175,43 @@ class Channel:
         Raises:
             FrameError: The message is longer than ``limit`` bytes.
         """
-        if self.gone is None and len(self._backlog) < _BACKLOG_BYTES_MAX:
-            self._backlog += encode(message, limit)
+        if self.gone is None and not self.is_full:
+            self.send_frame(encode(message, limit))
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send a message that is encoded already."""
+        if self.gone is None and not self.is_full:
+            self._backlog += frame
             self.flush()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the peer has not read for so long that a message would be lost."""
+        return len(self._backlog) >= _BACKLOG_BYTES_MAX
+
+    def finish(self, timeout_s: float) -> None:
+        """Send the waiting bytes and the end, wait until the peer has read them, and close.
+
+        A peer that neither reads nor closes is waited for ``timeout_s`` seconds at most.
+        """
+        until = monotonic() + timeout_s
+        self.flush()
+        while self._backlog and self.gone is None:
+            if not wait_for.writable(self.fileno(), until - monotonic()):
+                break
+            self.flush()
+        if self.gone is None:
+            # Bytes that came and were not read would make the kernel reset the connection, and the
+            # peer lose the last ones of this side.
+            with_end = self._socket
+            try:
+                with_end.shutdown(socket.SHUT_WR)
+                while wait_for.readable(self.fileno(), until - monotonic()):
+                    if not with_end.recv(_CHUNK_BYTES):
+                        break
+            except OSError:
+                pass
+        self.close()
 
     def flush(self) -> None:
         """Send the waiting bytes, as far as the socket takes them."""

@@ -1,11 +1,12 @@
-"""Wait until a process listens at an address: names and hosts may appear late."""
+"""Connect to a process that may not listen yet, at a name that may not resolve yet."""
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import socket
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from holdfast.base import clock
 from holdfast.net.pure.address import Endpoint
@@ -23,14 +24,14 @@ class PeerUnreachableError(ConnectionError):
     """An address could not be reached; names it, the time of trying, and the reason."""
 
 
-def wait_until_reachable(
+def connect_when_reachable(
     host: str,
     port: int,
     within_s: float,
     stop: threading.Event,
     report: Callable[[str], None] = lambda _: None,
-) -> str:
-    """Return once a process accepts connections at ``host``:``port``.
+) -> socket.socket:
+    """A connection to ``host``:``port``, once a process accepts one there.
 
     A name or a listener that appears on another host causes no event here, so this tries again and
     again: after 0.05 s, then less often, then every second.
@@ -42,9 +43,6 @@ def wait_until_reachable(
         stop: Gives up at once when it is set.
         report: Called after 3, 15, 75 ... s with the reason so far, and until when this goes on.
 
-    Returns:
-        This host's address, as seen from there.
-
     Raises:
         PeerUnreachableError: ``within_s`` is over, or ``stop`` is set.
     """
@@ -52,9 +50,9 @@ def wait_until_reachable(
     pause_s, report_after_s = _PAUSE_FIRST_S, _FIRST_WORD_S
     while True:
         left_s = begun_at + within_s - clock.monotonic()
-        own, why = _try(host, port, min(_ATTEMPT_S, max(left_s, _PAUSE_FIRST_S)))
-        if own is not None:
-            return own
+        connected, why = _try(host, port, min(_ATTEMPT_S, max(left_s, _PAUSE_FIRST_S)))
+        if connected is not None:
+            return connected
         left_s = begun_at + within_s - clock.monotonic()
         if left_s <= 0:
             here, where = socket.gethostname(), Endpoint(host, port)
@@ -70,26 +68,40 @@ def wait_until_reachable(
         pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
 
-def _try(host: str, port: int, timeout_s: float) -> tuple[str | None, str]:
-    """This host's address as seen from there, or why it can't be reached just now."""
+def connect(address: tuple[Any, ...], timeout_s: float = _ATTEMPT_S) -> socket.socket:
+    """A connection to a socket address.
+
+    Raises:
+        OSError: There is none; ConnectionRefusedError: the host is there, and no process listens.
+    """
+    connecting = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+    try:
+        connecting.settimeout(timeout_s)
+        connecting.connect(address)
+        # A port of the range that the kernel takes own ports from may connect to itself.
+        if connecting.getsockname() == connecting.getpeername():
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "no process listens there")
+    except OSError:
+        connecting.close()
+        raise
+    return connecting
+
+
+def _try(host: str, port: int, timeout_s: float) -> tuple[socket.socket | None, str]:
+    """A connection, or why there is none just now."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:  # UnicodeError: a name of an impossible form
         reason = getattr(error, "strerror", None) or error
         return None, f"the name {host!r} does not resolve ({reason})"
     why = "no address"
-    for family, kind, protocol, _, address in found:
+    for _, _, _, _, address in found:
         try:
-            with contextlib.closing(socket.socket(family, kind, protocol)) as probe:
-                probe.settimeout(timeout_s)
-                probe.connect(address)
-                own: str = probe.getsockname()[0]
+            return connect(address, timeout_s), ""
         except TimeoutError:
             why = f"{address[0]} does not answer"
         except ConnectionRefusedError:
             why = f"no process listens there ({address[0]})"
         except OSError as error:
             why = f"{address[0]}: {error.strerror or error}"
-        else:
-            return own, ""
     return None, why

@@ -124,8 +124,9 @@ class NodeAgent:
         self._events = EventLog(self.run_dir / schema.LAUNCHER_FILE, self._node_name)
         self._progress = ProgressLog(self._events, folders.pages)
         self._port = Rank0Port(plan.master_port if plan.meeting is None else None)
-        self._launcher = make_launcher(plan, f"{self._node_name}-{self._job}", self._port.number)
-        self._log = open_log(plan, lambda: self._launcher.member.phase is MemberPhase.DONE)
+        node_id = f"{self._node_name}-{self._job}"
+        self._launcher = make_launcher(plan, node_id, self._port.number)
+        self._log = open_log(plan, node_id, lambda: self._launcher.member.phase is MemberPhase.DONE)
         self._inbox: deque[machine.Event] = deque()
         self._is_at_work = False
         self._defect: Exception | None = None
@@ -287,9 +288,10 @@ class NodeAgent:
 
     def _next_deadline(self) -> float | None:
         parts = (part.next_deadline() for part in self._parts)
-        return earliest(self._launcher.next_deadline(), *parts)
+        return earliest(self._launcher.next_deadline(), self._log.next_deadline(), *parts)
 
     def _on_time(self) -> None:
+        self._log.on_time()
         self._work()  # a node whose message has arrived meanwhile is not silent
         self._feed(TimePassed())
         for part in self._parts:

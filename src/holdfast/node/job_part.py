@@ -17,7 +17,7 @@ from holdfast.job.pure.membership import Descriptor
 from holdfast.job.pure.rules import RestartPolicy, Rules
 from holdfast.job.pure.timing import Pace
 from holdfast.node.console import LOGGER
-from holdfast.node.job_log import JobLog, LocalLog, StoreLog
+from holdfast.node.job_log import JobLog, LocalLog
 from holdfast.node.pure.launcher import Launcher
 from holdfast.node.pure.node import Node
 from holdfast.node.pure.node_evidence import NodeEvidence
@@ -76,13 +76,13 @@ def stall_rules(plan: LaunchPlan) -> StallRules:
     return StallRules(plan.ft.auto_heartbeat_floor, wanted != NEVER, AutoKill().after_s(wanted))
 
 
-def open_log(plan: LaunchPlan, is_leaving: Callable[[], bool]) -> JobLog:
-    """The log of the job; see :class:`StoreLog`."""
-    return (
-        LocalLog()
-        if plan.meeting is None
-        else StoreLog(plan.meeting.store, plan.workload, is_leaving)
-    )
+def open_log(plan: LaunchPlan, node_id: str, is_leaving: Callable[[], bool]) -> JobLog:
+    """The log of the job; see :class:`.NetworkLog`."""
+    if plan.meeting is None:
+        return LocalLog()
+    from holdfast.node.network_log import NetworkLog  # noqa: PLC0415 - for several nodes only
+
+    return NetworkLog(plan.meeting.place, node_id, plan.workload, is_leaving)
 
 
 def open_lease(plan: LaunchPlan, runtime_dir: str) -> Lease | None:

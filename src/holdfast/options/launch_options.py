@@ -93,7 +93,7 @@ LAUNCH_OPTIONS = [
             "--rdzv-backend",
             _BACKEND,
             "c10d",
-            "How launchers meet: through a TCP store that one of them hosts (c10d; static is the "
+            "How launchers meet: at the endpoint, where one of them leads (c10d; static is the "
             "same, with --node-rank as number of the node), or through another rendezvous backend "
             "of torch",
             "it needs no other service",
@@ -102,7 +102,7 @@ LAUNCH_OPTIONS = [
             "--rdzv-endpoint",
             _TEXT,
             "",
-            "HOST:PORT of the store where launchers meet",
+            "HOST:PORT where launchers meet",
             "one node needs none",
             needs=NODES,
         ),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.config import FaultToleranceConfig, nearest
+from holdfast.job.link.meeting_place import MeetingPlace, OtherBackend
 from holdfast.job.pure.assign import AssignmentError
 from holdfast.job.pure.assign import Policy as NodePolicy
 from holdfast.job.pure.infra_rank import infra_rank, node_domain
@@ -19,7 +20,6 @@ from holdfast.job.pure.job_secret import SECRET, SHORT, without_secret
 from holdfast.job.pure.rules import Rules
 from holdfast.job.pure.timing import Pace
 from holdfast.job.pure.workload import MIXED, UNNAMED, Workload, argument_digests, text_digest
-from holdfast.job.store.store_address import OtherBackend, StoreAddress
 from holdfast.net.pure.address import Endpoint, EndpointError, bare_host, parse_endpoint
 from holdfast.options.cluster_env import KUBERNETES, Cluster, read_cluster, slurm_ids
 from holdfast.options.forms import read_rdzv_conf
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from holdfast.options.machine import Machine
 
 OUR_BACKENDS = ("c10d", "static")
-"""Names of a TCP store that launchers host themselves; all others have a store of their own."""
+"""With these, the launcher at the endpoint leads; all others are backends of torch."""
 DEFAULT_PORT = 29500
-"""Of the store where launchers meet, where none is given; torchrun's."""
+"""Of the endpoint, where none is given; torchrun's."""
 _READ_S = 60.0
 _SECONDS_MAX = 1e7
 _CONF_WITH_EFFECT = (
@@ -58,14 +58,14 @@ class MeetingPlan:
     """Where and how the launchers of a job meet.
 
     Attributes:
-        store: Where they meet, and the secret with which they sign their messages.
+        place: Where they meet, and the secret by which they know each other.
         infra_rank, infra_is_place: Number of this node from the scheduler; None: there is none.
         domain: NVLink domain of this node, for --ft-segment; None: asked of its GPUs.
         last_call_s, grow_cooldown_s, launchers: See :class:`.Rules`.
         is_mixed: Nodes of the job run different programs, on purpose.
     """
 
-    store: StoreAddress
+    place: MeetingPlace
     infra_rank: int | None
     infra_is_place: bool
     domain: str | None
@@ -98,10 +98,10 @@ def make_meeting_plan(
         join_s = _seconds(conf, "join_timeout", _seconds(conf, "timeout", Pace.join_timeout_s))
         pace = Pace.of(_seconds(conf, "keep_alive_timeout", Pace.silence_s), join_s)
         return MeetingPlan(
-            store=StoreAddress(
+            place=MeetingPlace(
                 host,
                 port,
-                hosts_store=_hosts_store(args, conf, numbered, pod),
+                is_host=_is_host(args, conf, numbered, pod),
                 connect_s=_seconds(conf, "read_timeout", max(_READ_S, join_s)),
                 run_id=args.rdzv_id,
                 other=None
@@ -112,8 +112,8 @@ def make_meeting_plan(
                     *nodes,
                     args.local_addr,
                     conf,
-                    pace.silence_s,
                 ),
+                silence_s=pace.silence_s,
                 secret=secret,
                 local_addr=args.local_addr,
             ),
@@ -174,7 +174,7 @@ def own_workload(
 
 
 def _endpoint(args: Any, cluster: Cluster | None) -> tuple[str, int]:
-    """Host and port of the store: as given, else the scheduler's first node, else torchrun's."""
+    """Host and port of the endpoint: as given, else the scheduler's first node, else torchrun's."""
     text = args.rdzv_endpoint
     if args.rdzv_backend not in OUR_BACKENDS:
         try:  # only for the choice of this node's address
@@ -212,7 +212,7 @@ def _only_here(args: Any, cluster: Cluster | None, host: str, port: int) -> Iter
         )
 
 
-def _hosts_store(
+def _is_host(
     args: Any, conf: Mapping[str, str], numbered: int | None, pod: int | None
 ) -> bool | None:
     """As given; by torchrun's static rule node 0 is the one at the master's address.

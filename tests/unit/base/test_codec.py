@@ -32,7 +32,7 @@ from holdfast.base.pure.codec import (
 )
 from holdfast.health import messages as health
 from holdfast.inplace.pure import messages as inprocess
-from holdfast.job.pure import membership
+from holdfast.job.pure import link, membership
 from holdfast.node import control_endpoint
 from holdfast.standby.pure import parked_messages
 from holdfast.watch.pure import monitor_messages, rank_messages
@@ -42,6 +42,7 @@ from tests.message_strategies import messages, shape
 FAMILIES = {
     f"{module.__name__.removeprefix('holdfast.')} {name}": table
     for module in (
+        link,
         membership,
         rank_messages,
         monitor_messages,

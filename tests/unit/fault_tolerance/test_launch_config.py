@@ -131,12 +131,12 @@ def test_several_nodes_meet_as_configured() -> None:
     meeting = result.meeting
     assert meeting is not None
     assert (result.min_nodes, result.max_nodes, result.run_id) == (2, 4, "job7")
-    assert (meeting.store.host, meeting.store.port, meeting.store.hosts_store) == (
+    assert (meeting.place.host, meeting.place.port, meeting.place.is_host) == (
         "n0",
         5000,
         False,
     )
-    assert (meeting.infra_rank, meeting.store.local_addr) == (1, "10.0.0.2")
+    assert (meeting.infra_rank, meeting.place.local_addr) == (1, "10.0.0.2")
     assert plan().meeting is None
 
 

@@ -25,7 +25,7 @@ def test_the_secret_is_taken_from_the_environment_or_the_command_line() -> None:
         meeting = plan(*words, **environ).meeting
         assert meeting is not None
         assert not meeting.warnings
-        return meeting.store.secret
+        return meeting.place.secret
 
     assert secret() is None
     assert secret(**{SECRET: ""}) is None
@@ -49,8 +49,8 @@ def test_the_secret_is_not_shown_by_anything_that_shows_a_job() -> None:
     assert "is_host=1,secret=***,timeout=9" in config
     other = plan(f"--rdzv-conf=a=b,secret={WORD}", "--rdzv-backend=etcd")
     assert other.meeting is not None
-    assert other.meeting.store.other is not None
-    assert other.meeting.store.other.conf == {"a": "b"}
+    assert other.meeting.place.other is not None
+    assert other.meeting.place.other.conf == {"a": "b"}
     for shown in (config, repr(other), repr(plan(**{SECRET: WORD}))):
         assert WORD not in shown
 

@@ -56,15 +56,8 @@ def test_each_step_of_an_incident_leaves_time_for_the_next() -> None:
     assert shares[-1] < 1
 
 
-def test_a_message_behind_a_lost_one_is_read_before_its_sender_is_given_up() -> None:
-    """A number without a message delays those behind it by less than twice ``HOLE_S``, once."""
-    assert timing.LOOK_AGAIN_S < timing.LOOK_AGAIN_S_MAX < timing.HOLE_S < timing.LATE_S
-    assert Pace().silence_s > 2 * timing.HOLE_S + timing.LOOK_AGAIN_S_MAX
-
-
-def test_a_store_is_given_up_last() -> None:
-    """Answers from strangers, then the leader's, then the way to the store."""
-    assert timing.TRY_AGAIN_S < timing.SLICE_S < timing.DOUBT_S < timing.WELCOME_S
-    assert timing.WELCOME_S < timing.CONNECT_S < timing.WAIT_S
+def test_a_leader_that_does_not_answer_is_given_up_before_a_launcher_that_waits_for_it() -> None:
+    """Attempts, last words, then the way to the leader."""
+    assert timing.TRY_AGAIN_S < timing.LAST_WORDS_S < timing.WELCOME_S
     assert Pace().beat_s > timing.NEWS_S
     assert Pace().silence_s > timing.READ_LIMIT_S

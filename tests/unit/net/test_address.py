@@ -225,12 +225,12 @@ def test_the_name_of_this_host_is_its_own_whatever_it_leads_to(names: dict[str, 
 def test_a_host_finds_a_store_of_its_own_also_where_its_name_leads_nowhere(
     names: dict[str, str],
 ) -> None:
-    assert address.way_to_store("here") == "here"
-    assert address.way_to_store("nowhere") == "nowhere"
+    assert address.way_to_endpoint("here") == "here"
+    assert address.way_to_endpoint("nowhere") == "nowhere"
     names["here"] = "192.0.2.99"
-    assert address.way_to_store("here") == "127.0.0.1"
+    assert address.way_to_endpoint("here") == "127.0.0.1"
     del names["here"]
-    assert address.way_to_store("here") == "127.0.0.1"
+    assert address.way_to_endpoint("here") == "127.0.0.1"
 
 
 def test_a_name_that_leads_to_loopback_is_published_itself(names: dict[str, str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.base import clock
-from holdfast.net.reach import PeerUnreachableError, wait_until_reachable
+from holdfast.net.reach import PeerUnreachableError, connect_when_reachable
 
 NEVER = threading.Event()
 
@@ -24,7 +24,7 @@ def unused_port() -> Iterator[int]:
 def test_who_listens_is_reached_at_once() -> None:
     """Even with no time at all."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        wait_until_reachable("127.0.0.1", server.getsockname()[1], 0, NEVER)
+        connect_when_reachable("127.0.0.1", server.getsockname()[1], 0, NEVER).close()
 
 
 def test_a_name_that_appears_late_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ def test_a_name_that_appears_late_is_reached(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(socket, "getaddrinfo", late)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        wait_until_reachable("pod-0.job", server.getsockname()[1], 30, NEVER)
+        connect_when_reachable("pod-0.job", server.getsockname()[1], 30, NEVER).close()
 
     assert asked == ["pod-0.job"] * 3
 
@@ -56,7 +56,7 @@ def test_a_listener_that_comes_late_is_reached() -> None:
                 server.listen()
                 return False
 
-        wait_until_reachable("127.0.0.1", server.getsockname()[1], 30, Listens())
+        connect_when_reachable("127.0.0.1", server.getsockname()[1], 30, Listens()).close()
 
     assert len(tried) == 1
 
@@ -75,7 +75,7 @@ def test_who_cannot_be_reached_is_named_in_one_line(host: str, why: str, unused_
     here = socket.gethostname()
     text = rf"{host}:{port} could not be reached from {here}: {why}, tried for 0.1 s"
     with pytest.raises(PeerUnreachableError, match=f"^{text}$"):
-        wait_until_reachable(host, port, 0.1, NEVER)
+        connect_when_reachable(host, port, 0.1, NEVER)
 
 
 def test_a_long_wait_says_what_it_waits_for_and_until_when(
@@ -92,7 +92,7 @@ def test_a_long_wait_says_what_it_waits_for_and_until_when(
 
     monkeypatch.setattr(clock, "monotonic", lambda: now)
     with pytest.raises(PeerUnreachableError, match="tried for 900 s"):
-        wait_until_reachable("127.0.0.1", unused_port, 900, Waits(), told.append)
+        connect_when_reachable("127.0.0.1", unused_port, 900, Waits(), told.append)
 
     why = "no process listens there (127.0.0.1). Tried for "
     assert [text.removeprefix(why) for text in told] == [
@@ -108,4 +108,4 @@ def test_the_wait_ends_when_it_is_told_to(unused_port: int) -> None:
     stop = threading.Event()
     stop.set()
     with pytest.raises(PeerUnreachableError, match="before the end"):
-        wait_until_reachable("127.0.0.1", unused_port, 1e6, stop)
+        connect_when_reachable("127.0.0.1", unused_port, 1e6, stop)

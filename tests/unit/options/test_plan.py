@@ -197,9 +197,9 @@ def test_jobs_of_several_nodes_know_where_to_meet():
     given = plan("--nnodes 2:4 --rdzv-endpoint gpu-01:4000 --rdzv-conf is_host=1 train.py").meeting
     default = plan("--nnodes 2 train.py").meeting
 
-    assert (given.store.host, given.store.port, given.store.hosts_store) == ("gpu-01", 4000, True)
+    assert (given.place.host, given.place.port, given.place.is_host) == ("gpu-01", 4000, True)
     assert (given.nodes.min_nodes, given.nodes.max_nodes) == (2, 4)
-    where = default.store.host, default.store.port, default.store.hosts_store
+    where = default.place.host, default.place.port, default.place.is_host
     assert where == ("127.0.0.1", 29500, None)
 
 
@@ -209,20 +209,20 @@ def test_a_fixed_node_rank_says_who_hosts_the_store():
     first = plan(f"{static} train.py").meeting
     second = plan("--nnodes 2 --node-rank 1 --master-addr n0 --master-port 5000 train.py").meeting
 
-    assert (first.store.host, first.store.port, first.store.hosts_store, first.infra_rank) == (
+    assert (first.place.host, first.place.port, first.place.is_host, first.infra_rank) == (
         "n0",
         5000,
         True,
         0,
     )
-    assert (second.store.hosts_store, second.infra_rank) == (False, 1)
+    assert (second.place.is_host, second.infra_rank) == (False, 1)
 
 
 @pytest.mark.parametrize("backend", ["etcd", "etcd-v2", "site-store"])
 def test_another_backend_is_told_what_torch_would_tell_it(backend):
     """The endpoint is its own business."""
     line = f"--rdzv-backend {backend} --rdzv-endpoint etcd-1:2379 --rdzv-conf protocol=https"
-    other = plan(f"{line} --nnodes 2:4 train.py").meeting.store.other
+    other = plan(f"{line} --nnodes 2:4 train.py").meeting.place.other
 
     assert (other.name, other.endpoint) == (backend, "etcd-1:2379")
     assert (other.min_nodes, other.max_nodes, other.conf) == (2, 4, {"protocol": "https"})
@@ -231,7 +231,7 @@ def test_another_backend_is_told_what_torch_would_tell_it(backend):
 @pytest.mark.parametrize("backend", ["c10d", "static"])
 def test_the_backends_that_are_ours_are_one(backend):
     """A store that a launcher hosts."""
-    assert plan(f"--rdzv-backend {backend} --nnodes 2 train.py").meeting.store.other is None
+    assert plan(f"--rdzv-backend {backend} --nnodes 2 train.py").meeting.place.other is None
 
 
 @pytest.mark.parametrize("option", ["--nnodes 1", "--nnodes 1:1", "--standalone"])
@@ -285,7 +285,7 @@ def test_pods_know_their_number_and_who_hosts_the_store(line, index, expected):
     pod = {**POD, **SERVICE, "JOB_COMPLETION_INDEX": index, "HOSTNAME": f"job-{index}"}
     meeting = plan(f"{line} train.py", pod).meeting
 
-    assert (meeting.store.host, meeting.store.hosts_store, meeting.infra_rank) == expected
+    assert (meeting.place.host, meeting.place.is_host, meeting.infra_rank) == expected
 
 
 def test_pods_that_cannot_find_each_other_do_not_start():

@@ -104,9 +104,9 @@ THERE = NetworkFacts("n0", 29500, addresses=("10.0.0.1",), is_reached=True)
         (THERE, Fitness.HEALTHY, "a process listens"),
         (NetworkFacts("n0", 1, ("::1",), is_reached=False), Fitness.UNKNOWN, "no process listens"),
         (NetworkFacts("n0", 1, (), "Name unknown"), Fitness.SUSPECT, "resolve (Name unknown)"),
-        (NetworkFacts("n0", 1, ("::1",), hosts_store=True), Fitness.HEALTHY, "it can listen"),
+        (NetworkFacts("n0", 1, ("::1",), is_host=True), Fitness.HEALTHY, "it can listen"),
         (
-            NetworkFacts("n0", 1, ("::1",), hosts_store=True, refusal="Address in use"),
+            NetworkFacts("n0", 1, ("::1",), is_host=True, refusal="Address in use"),
             Fitness.UNHEALTHY,
             "cannot listen there: Address in use",
         ),
@@ -296,7 +296,7 @@ def test_who_switches_the_checks_of_the_host_off_is_told_what_that_means() -> No
     assert fault("host is not healthy", "train.py").exit_code == 1
     two = fault("host is not healthy", "--nnodes 2 --rdzv-endpoint h:1 train.py")
     assert two.exit_code == 0
-    assert "The launcher that hosts the store stays" in two.then
+    assert "The launcher that leads stays" in two.then
 
 
 def test_jobs_of_several_nodes_are_told_of_lost_ones() -> None:

@@ -82,7 +82,7 @@ class Ending(enum.Enum):
     HOSTED_A_FAILED_JOB = (
         1,
         (
-            "this node was excluded or not healthy, its launcher stayed to host the store, "
+            "this node was excluded or not healthy, its launcher stayed to lead, "
             "and the job of the others failed (with the job's code, if that is not 1)"
         ),
         "yes",
@@ -96,7 +96,7 @@ class Ending(enum.Enum):
         ),
         "yes; one of another job at an endpoint of its own",
     )
-    LEADER_LOST = (1, "the launcher that hosts the store left or was lost", "yes")
+    LEADER_LOST = (1, "the launcher that leads left or was lost", "yes")
     STUCK = (1, "a rank cannot be killed; this node needs attention", "on another node")
     CANNOT_START = (
         1,
@@ -164,7 +164,7 @@ IN_SHORT = {
 
 
 def of_a_host(own: int, job: int | None) -> int:
-    """Code of a launcher that had left its job and stayed to host the store for the others.
+    """Code of a launcher that had left its job and stayed to lead the others.
 
     A scheduler must not call a job completed that is not, so at least this code says it. ``own``:
     when its part was over. ``job``: when that was over; None: each launcher says its own.

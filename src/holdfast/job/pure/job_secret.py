@@ -1,6 +1,6 @@
 """The secret of a job's launchers: where it is found, and how it is kept from ranks and logs.
 
-Pure. Messages are signed with it: :mod:`holdfast.job.pure.sealed`.
+Pure. Launchers prove to each other that they have it: :mod:`holdfast.job.pure.link`.
 """
 
 from __future__ import annotations

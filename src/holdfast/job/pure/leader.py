@@ -73,7 +73,13 @@ class Abdicate(Value):
     why: str
 
 
-Event = Begin | msg.Message | IterationRead | Abdicate | TimePassed
+class LauncherEnded(Value):
+    """The launcher of a node has ended without a last message: its kernel says so."""
+
+    node: str
+
+
+Event = Begin | msg.Message | IterationRead | Abdicate | LauncherEnded | TimePassed
 
 
 # ---------------------------------------------------------------- effects
@@ -183,6 +189,9 @@ class Leader:
                 self._restarts.iteration_read(iteration, self.cycle)
             case Abdicate(why):
                 self._end(Ending.LEADER_LOST, f"the launcher that led the job left: {why}", now)
+            case LauncherEnded(node):
+                if node in self.nodes.alive:
+                    self._lose(node, "its launcher has ended", now, silent_s=0.0)
             case TimePassed():
                 pass
             case _:

@@ -226,14 +226,9 @@ class Digests(Value):
     digests: tuple[RankDigest, ...] = ()
 
 
-class WakeMailbox(Value):
-    """To the leader's own thread that takes messages: check whether it is to end."""
-
-
 Message = Join | StateChanged | Leave | ControlAsked | Beat | Suspect | Digests
 
 MESSAGES: Mapping[str, type[Message]] = family(Message)
-MAILBOX: Mapping[str, type[Message | WakeMailbox]] = family(Message | WakeMailbox)
 
 
 # ---------------------------------------------------------------- decisions down
@@ -376,22 +371,3 @@ class LeaderBeat(Value):
 Decision = Round | StopCycle | End | NodeRefused | LeaderBeat | OpenIncident | Judged
 
 DECISIONS: Mapping[str, type[Decision]] = family(Decision)
-
-
-# ---------------------------------------------------------------- before both
-class OpenSession(Value):
-    """A launcher asks the leader for its session; ``nonce`` was never used before."""
-
-    nonce: Name
-    who: Text = ""
-
-
-class SessionOpened(Value):
-    """The session, and the number of the last decision in it."""
-
-    session: Name
-    decided: Count
-
-
-HELLO: Mapping[str, type[OpenSession]] = family(OpenSession)
-WELCOME: Mapping[str, type[SessionOpened]] = family(SessionOpened)

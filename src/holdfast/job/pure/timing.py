@@ -114,30 +114,10 @@ nodes.
 READ_LIMIT_S = 5.0
 """How long reading the iteration of a checkpoint may hold up a restart."""
 
-# ---------------------------------------------------------------- the mailbox in the store
-HOLE_S = 5.0
-"""How long to wait for the next message, and how often to ask how many numbers were given out. A
-message behind a number without one is delayed by less than twice that, once for all of these."""
-LATE_S = 10.0
-"""How long a number that was passed over is looked at."""
-LOOK_AGAIN_S = 0.05
-LOOK_AGAIN_S_MAX = 0.5
-"""How often to look at a slot in which a message is to be replaced, or is late: the store can wake
-a reader when a value appears in an empty slot, and in no other case."""
-
-# ---------------------------------------------------------------- connections to the store
-CONNECT_S = 60.0
-"""Longest setting up of a connection with a store that is there."""
+# ---------------------------------------------------------------- connections of launchers
 WELCOME_S = 30.0
 """How long the leader may take to answer a new launcher; it is awake, or is missed soon."""
-DOUBT_S = 5.0
-"""How long an unsigned answer may come from another program, and the leader's still follow."""
 LAST_WORDS_S = 5.0
-"""How long a launcher that leaves tries to send its last messages; as long again for its threads
-to end."""
-WAIT_S = 3600.0
-"""One wait in the store; a wait that timed out can stall its connection for seconds."""
-SLICE_S = 1.0
-"""One wait in a store whose waits cannot be interrupted."""
+"""How long a launcher that leaves tries to send its last messages."""
 TRY_AGAIN_S = 0.2
-"""How often a store that is away is tried: it cannot announce its return."""
+"""How often a rendezvous backend that is away is tried: it cannot announce its return."""

@@ -183,7 +183,7 @@ class EndedJob(Value):
     """A job that has succeeded, as the launcher that hosted its store has left it on this host.
 
     A launcher of the same job that *had begun before that instant* was started for the job that is
-    over: if it hosted the store anew, it would run the whole script again. One that begins later
+    over: if it led it anew, it would run the whole script again. One that begins later
     may be a new run of the same command: it runs. After a failure there is no record: another
     attempt is wanted then.
 

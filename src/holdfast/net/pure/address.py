@@ -92,6 +92,11 @@ def bare_host(text: str) -> str:
     return inside if text[:1] + text[-1:] == "[]" and is_ipv6(inside) else text
 
 
+def is_address(host: str) -> bool:
+    """Whether it is an address, IPv4 or IPv6, and no name."""
+    return _address(host) is not None
+
+
 def is_ipv6(text: str) -> bool:
     """Whether it is an IPv6 address without brackets; it may name an interface (``fe80::1%eth0``).
 

@@ -44,7 +44,14 @@ from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.failure import signal_name
 from holdfast.job.pure.exit_codes import of_a_host
-from holdfast.job.pure.leader import Abdicate, Close, Leader, LeaderPhase, ReadIteration
+from holdfast.job.pure.leader import (
+    Abdicate,
+    Close,
+    LauncherEnded,
+    Leader,
+    LeaderPhase,
+    ReadIteration,
+)
 from holdfast.job.pure.member import (
     CauseFound,
     CycleStopping,
@@ -101,6 +108,7 @@ Event = (
     | RanksFailed
     | CauseFound
     | LeaderLost
+    | LauncherEnded
     | ControlRequested
     | IterationRead
     | node.Event
@@ -200,7 +208,7 @@ class Launcher:
 
     def _addressees(self, event: Event) -> list[_Addressed]:
         """The machines that the event is for; each is run to its end before the next one."""
-        if isinstance(event, Message | IterationRead):
+        if isinstance(event, Message | IterationRead | LauncherEnded):
             return self._to_leader(event)
         if isinstance(event, Decision | RanksFailed | CauseFound | LeaderLost | ControlRequested):
             return [(self.member, event)]

@@ -90,7 +90,7 @@ class NetworkFacts:
     port: int
     addresses: Sequence[str] = ()
     why_not: str = ""
-    hosts_store: bool = False
+    is_host: bool = False
     refusal: str | None = None
     is_reached: bool | None = None
     reverse_s: float | None = 0.0
@@ -141,10 +141,10 @@ def about_network(facts: NetworkFacts) -> Iterator[Finding]:
         yield Finding("network", where, Fitness.SUSPECT, text)
         return
     if facts.refusal is not None:
-        text = f"this node hosts the store and cannot listen there: {facts.refusal}"
+        text = f"this node leads and cannot listen there: {facts.refusal}"
         yield Finding("network", where, Fitness.UNHEALTHY, text)
-    elif facts.hosts_store:
-        yield Finding("network", where, Fitness.HEALTHY, "this node hosts the store; it can listen")
+    elif facts.is_host:
+        yield Finding("network", where, Fitness.HEALTHY, "this node leads; it can listen")
     elif facts.is_reached:
         yield Finding("network", where, Fitness.HEALTHY, "a process listens there already")
     else:

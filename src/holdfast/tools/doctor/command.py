@@ -90,7 +90,7 @@ def examine(plan: LaunchPlan, environ: Mapping[str, str], *, is_host_alone: bool
         ]  # host_facts say more
         BoundedChecks().run(looks, seen.append)
         findings += sorted(seen, key=lambda finding: finding.probe)
-    if plan.meeting is not None and plan.meeting.store.other is None:
+    if plan.meeting is not None and plan.meeting.place.other is None:
         findings += advice.about_network(host.network_facts(plan.meeting))
     return findings
 

@@ -179,7 +179,7 @@ def _of_holdfast(plan: LaunchPlan) -> Iterator[PlantedFault]:
             + (
                 "; a spare takes its place, or the job ends with exit code "
                 f"{Ending.NO_NODE_LEFT.code()} if too few nodes are left. The launcher that "
-                "hosts the store stays"
+                "leads stays"
                 if many
                 else ""
             ),
@@ -203,7 +203,8 @@ def _of_nodes(plan: LaunchPlan) -> Iterator[PlantedFault]:
     if plan.max_restarts:
         yield PlantedFault(
             "a node is lost (power, network)",
-            f"the leader, after {pace.silence_s:g} s of silence (--rdzv-conf keep_alive_timeout=)",
+            f"the leader, {_AT_ONCE} if only its launcher was killed, else after "
+            f"{pace.silence_s:g} s of silence (--rdzv-conf keep_alive_timeout=)",
             f"while restarts are left, the ranks of all other nodes are stopped; {goes_on}",
         )
         yield PlantedFault(
@@ -225,7 +226,7 @@ def _of_nodes(plan: LaunchPlan) -> Iterator[PlantedFault]:
         "it asks before it ends anything, and the job goes on, or restarts",
     )
     yield PlantedFault(
-        "the launcher that hosts the store is lost",
+        "the launcher that leads is lost",
         f"all others, {_AT_ONCE}, or, if its host is gone, {pace.fence_s + pace.return_s:g} s "
         "after its last message",
         "they leave; the job has to be started again",

@@ -49,26 +49,26 @@ def facts(nproc: int, environ: Mapping[str, str]) -> HostFacts:
 
 def network_facts(meeting: MeetingPlan) -> NetworkFacts:
     """About the place where launchers meet; tries to listen there, where this host will."""
-    host, port = meeting.store.host, meeting.store.port
+    host, port = meeting.place.host, meeting.place.port
     silence: _Resolved = ((), f"no answer within {BOUND_S:g} s")
     addresses, why_not = within(BOUND_S, lambda: _resolve(host), silence)
-    hosts = meeting.store.hosts_store
+    hosts = meeting.place.is_host
     if hosts is None:
         hosts = within(BOUND_S, lambda: is_own_address(host), default=False)
     refusal = _refusal(port) if hosts else None
     published = within(BOUND_S, lambda: publish(host), None)
-    address = meeting.store.local_addr or (published.address if published else host)
+    address = meeting.place.local_addr or (published.address if published else host)
     return NetworkFacts(
         host=host,
         port=port,
         addresses=addresses,
         why_not=why_not,
-        hosts_store=hosts,
+        is_host=hosts,
         refusal=refusal,
         is_reached=None if hosts or not addresses else _is_reached(addresses[0], port),
         reverse_s=within(BOUND_S, lambda: _reverse(addresses[0]), None) if addresses else 0.0,
         published=published,
-        local_addr=meeting.store.local_addr,
+        local_addr=meeting.place.local_addr,
         gloo_interface=within(BOUND_S, lambda: gloo_interface(address), None),
     )
 

@@ -1,17 +1,13 @@
 """torch's EtcdStore as launchers use it.
 
-torch's own reads the whole folder of its keys for each ``get`` and ``wait``, and wakes up whenever
-any of them is written; it cannot delete; and a key whose base64 holds a slash ends up in a folder
-that it does not look into. Here a read is of one key, and a wait watches one key, from the state on
-that the read before has seen, so that nothing is missed in between.
+torch's own has no ``compare_set``, and a key whose base64 holds a slash ends up in a folder that it
+does not look into.
 
 Importing this module imports torch and etcd.
 """
 
 from __future__ import annotations
 
-import contextlib
-import datetime as dt
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator
@@ -22,46 +18,24 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.etcd_rendezvous_backend import create_backend
 from torch.distributed.elastic.rendezvous.etcd_store import EtcdStore
 
-from holdfast.base import clock
 from holdfast.base.torch_private import Store, coded_by_itself
 
 _PLAIN = re.compile(r"\w[-.\w]*", re.ASCII)
-_SLICE = dt.timedelta(seconds=1)
-"""Of a wait whose caller names no time; those of this package do."""
 
 
 @coded_by_itself
 class JobsEtcdStore(EtcdStore):  # type: ignore[misc,unused-ignore]
     """A connection of its own to the keys of one job."""
 
-    def get(self, key: str) -> bytes:
-        """The value that is there, or LookupError; does not wait."""
+    def compare_set(self, key: str, expected: str, value: str) -> bytes:
+        """Set a key that has the ``expected`` value, empty: that is not there; its value then."""
+        path = self._path(key)
+        condition = {"prevValue": self.encode(expected)} if expected else {"prevExist": False}
         try:
-            found: bytes = self.decode(self.client.read(self._path(key)).value)
-        except etcd.EtcdKeyNotFound as error:
-            raise LookupError(f"key {key!r} is not in etcd") from error
-        return found
-
-    def check(self, keys: list[str]) -> bool:
-        """Whether all of them are there now."""
-        return all(self._missing_since(self._path(key)) is None for key in keys)
-
-    def wait(self, keys: list[str], timeout: dt.timedelta | None = None) -> None:
-        """Wait until all of them are there; LookupError: they were not within the time."""
-        until = clock.monotonic() + (timeout or _SLICE).total_seconds()
-        for key in keys:
-            path = self._path(key)
-            while (index := self._missing_since(path)) is not None:
-                left_s = until - clock.monotonic()
-                if left_s <= 0:
-                    raise LookupError(f"key {key!r} is not in etcd")
-                with contextlib.suppress(etcd.EtcdWatchTimedOut, etcd.EtcdEventIndexCleared):
-                    self.client.watch(path, index=index + 1, timeout=left_s)
-
-    def delete_key(self, key: str) -> bool:
-        """Remove a key."""
-        self.client.delete(self._path(key))
-        return True
+            self.client.write(path, self.encode(value), **condition)
+        except (etcd.EtcdAlreadyExist, etcd.EtcdCompareFailed):
+            return self.decode(self.client.read(path).value)
+        return value.encode()
 
     def is_away(self, error: Exception) -> bool:
         """Whether etcd may answer again after this error: it is started again, or elects a leader.
@@ -76,14 +50,6 @@ class JobsEtcdStore(EtcdStore):  # type: ignore[misc,unused-ignore]
 
     def _path(self, key: str) -> str:
         return f"{self.prefix}{self.encode(key)}"
-
-    def _missing_since(self, path: str) -> int | None:
-        """The state of etcd in which there is no such key; None: there is one."""
-        try:
-            self.client.read(path)
-        except etcd.EtcdKeyNotFound as error:
-            return int(error.payload["index"])
-        return None
 
     def encode(self, value: str | bytes) -> str:
         """A key or value as etcd has it; in torch's base64 some keys have slashes in them."""

@@ -1,4 +1,4 @@
-"""Where the launchers of a job meet: a store that one of them hosts, or another backend's."""
+"""Where the launchers of a job meet: at the endpoint of one of them, or through another backend."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ class OtherBackend(Value):
         min_nodes, max_nodes: Of the job.
         local_addr: Address of this launcher; None: the backend finds out.
         conf: ``--rdzv-conf``.
-        patience_s: How long its store may be away and come back: as long as silence may last.
     """
 
     name: str
@@ -27,38 +26,33 @@ class OtherBackend(Value):
     max_nodes: int
     local_addr: str | None
     conf: Mapping[str, str]
-    patience_s: float = 0.0
 
 
 @dataclass(frozen=True)
-class StoreAddress:
+class MeetingPlace:
     """Where the launchers of a job meet.
 
     Attributes:
-        host, port: Of the store.
-        hosts_store: This launcher hosts it; None: it does so if the address is one of this host and
-            the port is free.
-        connect_s: How long to wait for the launcher that hosts it, in seconds.
-        run_id: Names the job within the store.
-        other: The store is another backend's; host and port only name its service, and of the rest
-            only the name of the job counts.
-        secret: Signs the messages of all launchers of the job; None: they are not signed.
+        host, port: Of the endpoint; the launcher on that host serves there, and leads.
+        is_host: This launcher serves; None: it does if the address is one of this host and the port
+            is free.
+        connect_s: How long to wait for the launcher that serves, in seconds.
+        run_id: Names the job.
+        silence_s: How long another launcher may be silent.
+        other: They meet through another backend; host and port only name its service.
+        secret: Of the job, by which its launchers know each other; None: there is none.
         local_addr: Address of this launcher for the others; None: looked up.
     """
 
     host: str
     port: int
-    hosts_store: bool | None
+    is_host: bool | None
     connect_s: float
     run_id: str
+    silence_s: float = 15.0
     other: OtherBackend | None = None
     secret: str | None = field(default=None, repr=False)
     local_addr: str | None = None
-
-    @property
-    def prefix(self) -> str:
-        """Before all keys of the job."""
-        return f"holdfast/{self.run_id}"
 
     def __str__(self) -> str:
         if self.other is not None:

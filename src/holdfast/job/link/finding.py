@@ -1,0 +1,236 @@
+"""Find the leader of a job, or a port to lead it at. Everything here may wait: for a thread."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.base.pure.value import Value
+from holdfast.net.address import gloo_interface, is_own_address, publish, way_to_endpoint
+from holdfast.net.pure.address import unmapped
+from holdfast.net.reach import PeerUnreachableError, connect, connect_when_reachable
+from holdfast.net.tcp import bound_socket
+
+if TYPE_CHECKING:
+    from holdfast.job.link.meeting_place import MeetingPlace, OtherBackend
+    from holdfast.job.link.other_backends import Election
+    from holdfast.job.pure.membership import End
+
+LOGGER = logging.getLogger("holdfast")
+_BACKLOG = 4096
+_PAUSE_S = 0.5
+"""Before another attempt, where an attempt has failed and nothing says when one will not."""
+_WHAT_TO_DO = (
+    "The launcher there leads the job: check the endpoint (--rdzv-endpoint), that it was started "
+    "and that no firewall is between; if it comes up later, give more time (--rdzv-conf "
+    "read_timeout=SECONDS)"
+)
+
+
+class OwnAddress(Value):
+    """Where others reach the ranks of this node.
+
+    Attributes:
+        address: An address, or a name that leads others here.
+        gloo_interface: Ranks need it in ``GLOO_SOCKET_IFNAME``; None: they do not.
+    """
+
+    address: str
+    gloo_interface: str | None = None
+
+
+class WayIn(Value):
+    """A way into the job.
+
+    Attributes:
+        listener: The port of this launcher.
+        own: Its address for the others.
+        connected: To the launcher that leads, or that knows which does; None: this one leads.
+        election: Of another backend, where the launchers meet through one.
+    """
+
+    listener: socket.socket
+    own: OwnAddress
+    connected: socket.socket | None = None
+    election: Election | None = None
+
+
+class JobIsOverError(Exception):
+    """This launcher was started for a job that has ended meanwhile."""
+
+    def __init__(self, end: End) -> None:
+        super().__init__(end)
+        self.end = end
+
+
+class NoTorchError(Exception):
+    """There is no torch, and the launchers meet through a backend of it."""
+
+
+class LeaderEndedError(ConnectionError):
+    """The host of the leader is there, and no process listens where the leader did."""
+
+
+class Finder:
+    """Looks for the other launchers of one.
+
+    Args:
+        place: Where they meet.
+        ended_before: How the job of this launcher has ended already, as this host knows; None: it
+            has not, or nothing proves it. Asked when no launcher is found at an endpoint of this
+            host.
+    """
+
+    def __init__(self, place: MeetingPlace, ended_before: Callable[[], End | None]) -> None:
+        self._place = place
+        self._ended_before = ended_before
+        self.stop = threading.Event()
+
+    def find(self) -> WayIn:
+        """As long as the launcher that leads may take to come up.
+
+        Raises:
+            JobIsOverError: See there.
+            ConnectionError: There is no way, for this reason.
+        """
+        place = self._place
+        if place.other is not None:
+            return self._find_by_backend(place.other)
+        self._log_search()
+        host = place.host
+        is_here = place.is_host or (place.is_host is None and is_own_address(host))
+        if is_here:
+            host = way_to_endpoint(host)
+            try:
+                listener = _listen(place.port)
+            except OSError as error:
+                if place.is_host:
+                    raise ConnectionError(_cannot_serve(place, error)) from error
+            else:
+                self._refuse_if_late(listener)
+                return WayIn(listener, self._own_address(None))
+        connected = self.find_endpoint()
+        seen = unmapped(connected.getsockname()[0]) if host == place.host else None
+        return WayIn(_listen(0), self._own_address(seen), connected)
+
+    def find_endpoint(self) -> socket.socket:
+        """Connect to the launcher at the endpoint.
+
+        Raises:
+            ConnectionError: There is none within the time that it has.
+        """
+        place = self._place
+        try:
+            return connect_when_reachable(
+                way_to_endpoint(place.host),
+                place.port,
+                place.connect_s,
+                self.stop,
+                self._log_wait,
+            )
+        except PeerUnreachableError as error:
+            raise ConnectionError(f"{error}. {_WHAT_TO_DO}") from None
+
+    def find_endpoint_again(self) -> socket.socket:
+        """The same, where the other end has closed the connection at once."""
+        self.stop.wait(_PAUSE_S)
+        return self.find_endpoint()
+
+    def find_at(self, addr: str, port: int) -> socket.socket:
+        """Connect to a launcher that another one, or another backend, has named.
+
+        Raises:
+            ConnectionError: There is none.
+        """
+        return connect_when_reachable(addr, port, 0.0, self.stop)
+
+    def find_again(self, address: tuple[object, ...]) -> socket.socket:
+        """A connection to the leader that was lost; waits until there is one.
+
+        Raises:
+            LeaderEndedError: Its host is there, and it is not.
+            ConnectionError: The search was stopped.
+        """
+        pause_s = 0.0
+        while not self.stop.wait(pause_s):
+            try:
+                return connect(address)
+            except ConnectionRefusedError:
+                raise LeaderEndedError("its launcher has ended") from None
+            except OSError:  # the way to it is broken: its silence will be judged
+                pause_s = _PAUSE_S
+        raise ConnectionError("stopped")
+
+    def _log_search(self) -> None:
+        LOGGER.info("looking for the others of the job %r at %s", self._place.run_id, self._place)
+
+    def _find_by_backend(self, asked: OtherBackend) -> WayIn:
+        try:
+            from holdfast.job.link.other_backends import Election  # noqa: PLC0415 - imports torch
+        except Exception as error:  # a broken torch may raise anything
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise NoTorchError(
+                f"torch cannot be imported by {sys.executable} ({reason}), and the launchers meet "
+                "through a rendezvous backend of torch: install torch there, or use "
+                "--rdzv-backend c10d"
+            ) from error
+        self._log_search()
+        place, listener = self._place, _listen(0)
+        own = self._own_address(None)
+        election = Election(asked, place.run_id, own.address, listener.getsockname()[1])
+        leader = election.hold(self.stop, place.connect_s)
+        connected = None if leader is None else self.find_at(*leader)
+        return WayIn(listener, own, connected, election)
+
+    def _refuse_if_late(self, listener: socket.socket) -> None:
+        if (end := self._ended_before()) is not None:
+            listener.close()
+            raise JobIsOverError(end)
+
+    def _log_wait(self, why: str) -> None:
+        """A launcher cannot know whether the one it looks for was there before."""
+        LOGGER.info(
+            "waiting for the launcher that leads the job at %s: %s (--rdzv-conf read_timeout=%g). "
+            "If the job is over already, end this launcher: it cannot know that",
+            self._place,
+            why,
+            self._place.connect_s,
+        )
+
+    def _own_address(self, seen: str | None) -> OwnAddress:
+        address = self._place.local_addr
+        if address is None:
+            published = publish(self._place.host, seen)
+            address = published.address
+            LOGGER.info("others reach this host at %s: %s", address, published.why)
+        interface = gloo_interface(address)
+        if interface is not None:
+            LOGGER.info(
+                "the name of this host, %r, leads to no address that others reach, so its ranks "
+                "have gloo listen on %s (GLOO_SOCKET_IFNAME, where that is not set)",
+                socket.gethostname(),
+                interface,
+            )
+        return OwnAddress(address, interface)
+
+
+def _listen(port: int) -> socket.socket:
+    listener = bound_socket(port)
+    try:
+        listener.listen(_BACKLOG)
+    except OSError:  # another launcher of this host has bound it, too, and listens
+        listener.close()
+        raise
+    return listener
+
+
+def _cannot_serve(place: MeetingPlace, error: OSError) -> str:
+    return (
+        f"launchers cannot meet at {place}: {socket.gethostname()} is to serve there and cannot "
+        f"({error.strerror or error}): another program has the port, or the address is not this "
+        "host's (--rdzv-endpoint, --rdzv-conf is_host)"
+    )

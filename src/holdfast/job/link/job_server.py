@@ -1,0 +1,314 @@
+"""A launcher's port: launchers of its job, where it leads, and those that look for theirs.
+
+:mod:`holdfast.job.pure.link` has the words. Messages of a launcher are handed over in order, none
+twice; a connection that breaks may be made again, and nothing is lost. A launcher has ended if
+its connection has closed and no process listens at its own port: a living kernel says so, and it is
+given up without waiting for its silence.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.base import clock
+from holdfast.base.pure.codec import MessageError, decode, encode
+from holdfast.job.pure.job_secret import SECRET
+from holdfast.job.pure.link import (
+    FRAME_BYTES_MAX,
+    GREETINGS,
+    NONCE_BYTES,
+    PROOFS,
+    Admitted,
+    GreetLeader,
+    LeaderProof,
+    LeadYourself,
+    LedElsewhere,
+    NotAdmitted,
+    Outbox,
+    Refusal,
+    Secret,
+    is_nonce,
+)
+from holdfast.job.pure.membership import MESSAGES, Decision, Leave, Message
+from holdfast.net.channel import RefusedError
+from holdfast.net.pure import frames
+from holdfast.net.pure.address import is_address, is_link_local, is_loopback, unmapped
+from holdfast.net.server import Server
+from holdfast.net.tcp import tune
+
+if TYPE_CHECKING:
+    from holdfast.net.channel import Channel
+    from holdfast.net.descriptors import Descriptors
+
+_UNAUTHENTICATED_MAX = 1024
+"""The launchers of a large job all come within a second."""
+_OTHER_JOBS_MAX = 256
+
+
+def _ignore(*_: object) -> None:
+    """The connection has served its purpose."""
+
+
+_CONNECTING = (errno.EINPROGRESS, errno.EWOULDBLOCK)
+
+
+class _Launcher:
+    """One that has been admitted; it may come back while the job lives."""
+
+    __slots__ = (
+        "address", "answers", "channel", "has_left", "name", "node", "own_address", "received",
+    )  # fmt: skip
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.channel: Channel | None = None
+        self.received = 0
+        self.node = ""
+        """Its id in its last message; it changes when it comes back as another node."""
+        self.has_left = False
+        self.address: tuple[Any, ...] = ()
+        """Where it would serve."""
+        self.answers = False
+        """It has accepted a connection there, so that a refusal says something."""
+        self.own_address = ""
+        """Where it has reached this host."""
+
+
+class JobServer:
+    """One launcher's listener. Nothing is answered for its own job before :meth:`lead`.
+
+    Args:
+        listener: Bound and listening; closed with the server.
+        descriptors: The loop.
+        run_id: Name of the job.
+        secret: Of the job.
+        silence_s: How long a launcher may be silent.
+        log: Called with each line about a caller that was cut off.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        descriptors: Descriptors,
+        run_id: str,
+        secret: str | None,
+        silence_s: float,
+        log: Callable[[str], None],
+    ) -> None:
+        self.port: int = listener.getsockname()[1]
+        self._listener = listener
+        self._descriptors = descriptors
+        self._job = ascii(run_id)
+        self._secret = Secret(secret, self._job)
+        self._silence_s = silence_s
+        self._session = ""
+        self._on_message: Callable[[Message], None] = lambda _: None
+        self._on_ended: Callable[[str], None] = lambda _: None
+        self._decisions = Outbox()
+        self._launchers: dict[str, _Launcher] = {}
+        self._other_jobs: dict[str, tuple[str, int]] = {}
+        self._probes: dict[int, socket.socket] = {}
+        self._server = Server(
+            listener,
+            descriptors,
+            self._greet,
+            log,
+            identify=self._identify,
+            greeting="greeting",
+            unauthenticated_max=_UNAUTHENTICATED_MAX,
+        )
+        self._server.open()
+
+    def lead(self, on_message: Callable[[Message], None], on_ended: Callable[[str], None]) -> None:
+        """Admit the launchers of the job from now on.
+
+        ``on_message``: called with each message. ``on_ended``: called with the id of a node whose
+        launcher has ended without a last message.
+        """
+        self._session = os.urandom(8).hex()
+        self._on_message, self._on_ended = on_message, on_ended
+
+    def publish(self, decision: Decision) -> None:
+        """Send the next decision to all launchers."""
+        frame = frames.encode(encode(decision), FRAME_BYTES_MAX)
+        self._decisions.add(frame)
+        for launcher in self._launchers.values():
+            if (channel := launcher.channel) is None:
+                continue
+            if channel.is_full:
+                channel.cut_off("does not read: it may come back for what it has missed")
+            else:
+                channel.send_frame(frame)
+
+    def reached_at(self) -> str | None:
+        """The address at which others have reached this host; None: they are all on it."""
+        for launcher in self._launchers.values():
+            own, theirs = launcher.own_address, launcher.address[0]
+            if own != theirs and not is_loopback(unmapped(own)):
+                return unmapped(own)
+        return None
+
+    def next_deadline(self) -> float | None:
+        """When to call :meth:`on_time`, at the latest."""
+        return self._server.next_deadline()
+
+    def on_time(self) -> None:
+        """Cut off callers that said nothing."""
+        self._server.tick(clock.monotonic())
+
+    def close(self, timeout_s: float) -> None:
+        """Send the last decisions, within so long for all, and close."""
+        self._server.close()
+        self._listener.close()
+        for probe in [*self._probes.values()]:
+            self._forget_probe(probe)
+        until = clock.monotonic() + timeout_s
+        for launcher in self._launchers.values():
+            if launcher.channel is not None:
+                launcher.channel.finish(until - clock.monotonic())
+                launcher.channel = None
+
+    # ------------------------------------------------------------ greetings
+    def _identify(self, connected: socket.socket, address: Any) -> str:
+        tune(connected, self._silence_s)
+        return f"a caller from {unmapped(address[0])}"
+
+    def _greet(self, channel: Channel, frame: frames.Message) -> None:
+        greeting = decode(GREETINGS, frame)
+        if not is_nonce(greeting.nonce):
+            raise RefusedError("sent a greeting with a malformed nonce")
+        if greeting.job != self._job:
+            channel.send(encode(self._lead_to(greeting)))
+            self._server.admit(channel, _ignore, _ignore, len(greeting.job))
+            channel.close()
+            return
+        if not self._session:
+            channel.send(encode(NotAdmitted(Refusal.NOT_LEADER)))
+            raise RefusedError("looks for the leader of the job, which is not here")
+        nonce = os.urandom(NONCE_BYTES).hex()
+        channel.on_message = lambda channel, frame: self._admit(channel, frame, greeting, nonce)
+        own = self._secret.proof("leader", greeting.nonce, nonce)
+        channel.send(encode(LeaderProof(nonce, own)))
+
+    def _lead_to(self, greeting: GreetLeader) -> LedElsewhere | LeadYourself:
+        """The leader of a job that meets at this launcher's endpoint: the first of it that came.
+
+        Their names keep the jobs apart, as under torchrun.
+        """
+        known = self._other_jobs.get(greeting.job)
+        if known is not None and greeting.gone != f"{known[0]} {known[1]}":
+            return LedElsewhere(*known, self._job)
+        if known is None and len(self._other_jobs) >= _OTHER_JOBS_MAX:
+            raise RefusedError("leads one job too many at this endpoint")
+        self._other_jobs[greeting.job] = greeting.addr, greeting.port
+        return LeadYourself(self._job)
+
+    def _admit(
+        self, channel: Channel, frame: frames.Message, greeting: GreetLeader, nonce: str
+    ) -> None:
+        theirs = decode(PROOFS, frame).proof
+        if not self._secret.is_proof(theirs, "launcher", greeting.nonce, nonce):
+            channel.send(encode(NotAdmitted(Refusal.OTHER_SECRET)))
+            here = "this one has one" if self._secret.is_set else "this one has none"
+            raise RefusedError(
+                f"is a launcher on {greeting.name[:100]!a} that is kept out of the job {self._job}:"
+                " it does not prove that it has the secret of the launcher that leads "
+                f"({here}). If it belongs to the job, give all launchers the same {SECRET} in "
+                "their environment, or --rdzv-conf secret="
+            )
+        launcher, decided = self._launchers.get(greeting.launcher), self._decisions.count
+        missed = self._decisions.after(greeting.received) if greeting.session else ()
+        if greeting.session not in ("", self._session):
+            refusal = Refusal.OTHER_SESSION
+        elif greeting.session and (launcher is None or missed is None):
+            refusal = Refusal.BEHIND
+        else:
+            refusal = None
+        if refusal is not None:
+            channel.send(encode(NotAdmitted(refusal)))
+            raise RefusedError(f"({greeting.name[:100]!a}) is not admitted: {refusal.value}")
+        if launcher is None:
+            launcher = self._launchers[greeting.launcher] = _Launcher(greeting.name)
+        if launcher.channel is not None:
+            launcher.channel.close()  # the launcher has seen its end before this side did
+        if greeting.session:
+            decided = greeting.received
+        own, theirs = channel.addresses()
+        launcher.channel, launcher.own_address = channel, own[0]
+        # As it says itself: the other end of the connection may be a gateway between them.
+        is_literal = is_address(greeting.addr) and not is_link_local(greeting.addr)
+        at = (greeting.addr,) if is_literal else (theirs[0], *theirs[2:])
+        launcher.address = (at[0], greeting.port, *at[1:])
+        channel.report = lambda channel, why: self._server.report(
+            channel.peer, f"({launcher.name[:100]!a}) was cut off: {why}"
+        )
+        self._server.admit(
+            channel,
+            lambda _, frame: self._take(launcher, frame),
+            lambda _: self._lose(launcher, channel),
+            FRAME_BYTES_MAX,
+        )
+        channel.send(encode(Admitted(self._session, launcher.received, decided)))
+        for missed_frame in missed or ():
+            channel.send_frame(missed_frame)
+        if not launcher.answers:
+            self._probe(launcher)
+
+    # ------------------------------------------------------------ launchers of the job
+    def _take(self, launcher: _Launcher, frame: frames.Message) -> None:
+        launcher.received += 1
+        try:
+            message = decode(MESSAGES, frame)
+        except MessageError as error:  # of another version: the messages after it count
+            self._server.report(f"a message of {launcher.name!a}", f"cannot be used: {error}")
+            return
+        launcher.node = message.node
+        launcher.has_left = isinstance(message, Leave)
+        self._on_message(message)
+
+    def _lose(self, launcher: _Launcher, channel: Channel) -> None:
+        if launcher.channel is channel:
+            launcher.channel = None
+            if launcher.node and not launcher.has_left:
+                self._probe(launcher)
+
+    def _probe(self, launcher: _Launcher) -> None:
+        """Connect to the port of a launcher: when it comes, and when its connection has ended.
+
+        A connection may also end on its way, and its launcher comes back. If the launcher is gone,
+        its kernel refuses a connection to its port; if its host is, no answer comes, and its
+        silence decides. A firewall refuses connections, too, and from the first one on.
+        """
+        family = socket.AF_INET6 if ":" in launcher.address[0] else socket.AF_INET
+        probe = socket.socket(family, socket.SOCK_STREAM)
+        probe.setblocking(False)
+        refused = probe.connect_ex(launcher.address)
+        if refused in _CONNECTING:
+            self._probes[probe.fileno()] = probe
+            self._descriptors.epoll.register(probe.fileno(), select.EPOLLOUT)
+            self._descriptors.call(probe.fileno(), lambda: self._answered(launcher, probe))
+        else:
+            probe.close()
+            self._conclude(launcher, refused)
+
+    def _answered(self, launcher: _Launcher, probe: socket.socket) -> None:
+        refused = probe.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        self._forget_probe(probe)
+        self._conclude(launcher, refused)
+
+    def _conclude(self, launcher: _Launcher, refused: int) -> None:
+        if launcher.channel is not None:
+            launcher.answers = launcher.answers or refused == 0
+        elif refused == errno.ECONNREFUSED and launcher.answers and not launcher.has_left:
+            launcher.has_left = True
+            self._on_ended(launcher.node)
+
+    def _forget_probe(self, probe: socket.socket) -> None:
+        del self._probes[probe.fileno()]
+        self._descriptors.forget(probe.fileno())
+        probe.close()
