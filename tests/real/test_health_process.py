@@ -129,7 +129,7 @@ def test_an_unhealthy_node_is_replaced_by_a_spare(nodes: Nodes, service: HealthS
     assert (first.wait(), spare.wait()) == (0, 0)
 
 
-def test_a_host_of_the_store_that_is_unhealthy_hosts_it_for_the_others(
+def test_a_leader_s_host_that_is_unhealthy_leads_the_others(
     nodes: Nodes, service: HealthService
 ) -> None:
     """Its GPUs are broken, not its network; it leaves when nobody needs it."""
@@ -137,16 +137,16 @@ def test_a_host_of_the_store_that_is_unhealthy_hosts_it_for_the_others(
     host = nodes.add(WORKS, "2:2", f"--ft-node-health-check-endpoint={service.path}")
     others = [nodes.add(WORKS, "2:2"), nodes.add(WORKS, "2:2")]
     in_cycle(0, *others)
+    until(lambda: host.said("it stays until they end"), "its host is checked, which may take long")
     assert life(host, 0) is None
     nodes.end()
     assert [other.wait() for other in others] == [0, 0]
     assert host.wait() == 0
-    assert host.said("it stays until they end")
     assert host.said("the job of the others has ended, succeeded")
     assert not host.said("joined the job")
 
 
-def test_a_host_of_the_store_that_is_unhealthy_says_why_it_waited_for_nobody(
+def test_a_leader_s_host_that_is_unhealthy_says_why_it_waited_for_nobody(
     nodes: Nodes, service: HealthService
 ) -> None:
     """With 1: the job was not done."""
