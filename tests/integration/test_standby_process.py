@@ -179,7 +179,10 @@ class Ranks:
         self._pids: set[int] = set()
         self.env = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("COV_", "PYTEST"))},
-            "PYTHONPATH": str(self.libraries),
+            # Behind it the copy of the package that `make any-order` disturbs.
+            "PYTHONPATH": ":".join(
+                filter(None, [str(self.libraries), os.environ.get("PYTHONPATH")])
+            ),
             "OMP_NUM_THREADS": "1",
             "KEPT": "as it is",
         }
@@ -989,12 +992,13 @@ def test_first_lines_faults_and_the_users_sitecustomize_run_in_one_start(ranks: 
         """,
     )
     env = {**ranks.env, "HOLDFAST_CHAOS": str(ranks.folder), "HOLDFAST_INJECT": "sleep@0:7"}
-    env["PYTHONPATH"] = f"{start_hook.FOLDER}:{ranks.libraries}"
+    env["PYTHONPATH"] = f"{start_hook.FOLDER}:{ranks.env['PYTHONPATH']}"
     of_start = StartHook(counts_steps=True, exception_grace_s=2.0).added_to(env)
 
     ranks.env = of_start
     process = ranks.park(script, preload=(library,))
-    assert ranks.said(process)["op"] == "parkedready"
+    said = ranks.said(process)
+    assert said["op"] == "parkedready", said
     ranks.env = env
     warm = ranks.go_on(process)
     ranks.env = of_start
