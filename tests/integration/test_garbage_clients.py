@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from holdfast.base.pure.codec import encode
 from holdfast.inplace.guard_main import GuardProcess
 from holdfast.inplace.pure import messages
-from holdfast.inplace.pure.handshake import proof
 from holdfast.inplace.torch_edge.epoch_store import EpochStore
 from holdfast.net.pure.frames import Decoder
+from holdfast.net.pure.handshake import proof
 from holdfast.page.page import anonymous_page
 from tests.bare_session import bare_session
 from tests.garbage import BOUND_S, encoded, fuzz, streams

@@ -14,13 +14,13 @@ from holdfast.base.pure import codec
 from holdfast.base.pure.common_events import TimePassed
 from holdfast.base.pure.deadlines import earliest
 from holdfast.inplace.pure import coordinator as machine
-from holdfast.inplace.pure.handshake import is_token
 from holdfast.inplace.pure.keyvalue import STORE_FRAME_BYTES_MAX, KeyValues, Reply, RequestError
 from holdfast.inplace.pure.messages import UP, Commit, CoordinatorTimeouts, RankLeaves
 from holdfast.net.channel import Channel, RefusedError
 from holdfast.net.descriptors import Descriptors
 from holdfast.net.pure.address import unmapped
 from holdfast.net.pure.frames import MAX_FRAME_BYTES
+from holdfast.net.pure.handshake import is_token
 from holdfast.net.server import Server
 from holdfast.net.tcp import bound_socket, tune
 

@@ -10,7 +10,7 @@ coordinator's server runs in the same loop.
            ──pidfd─────────────────────────┘              └── coordinator_server.py, on one node
 
 A caller has to prove that it knows the job's token, which this process was given through a pipe
-(fd 4); see ``inplace/pure/handshake.py``. An error while one caller is served ends that caller's
+(fd 4); see ``net/pure/handshake.py``. An error while one caller is served ends that caller's
 connection, and is logged once per caller and minute.
 
 A bare interpreter (``python -I -S``), no torch. It runs as a daemon in its own session, and ends
@@ -32,7 +32,6 @@ from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.never import assert_never
 from holdfast.inplace.coordinator_server import CoordinatorServer
 from holdfast.inplace.pure import guard as machine
-from holdfast.inplace.pure.handshake import is_proof, nonce_in, proof
 from holdfast.inplace.pure.job_calls import OfGuard
 from holdfast.inplace.pure.messages import (
     ATTACH,
@@ -50,6 +49,7 @@ from holdfast.net.client import Client
 from holdfast.net.descriptors import Descriptors
 from holdfast.net.pure.address import Endpoint
 from holdfast.net.pure.frames import MAX_FRAME_BYTES
+from holdfast.net.pure.handshake import is_proof, nonce_in, proof
 from holdfast.net.server import Server
 from holdfast.net.tcp import tune
 from holdfast.page.page import Page, map_page

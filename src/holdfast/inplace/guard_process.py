@@ -22,10 +22,10 @@ from pathlib import Path
 from holdfast.base.own_descriptor import OwnSocket
 from holdfast.base.processes.bare_process import start_bare
 from holdfast.base.processes.proc import MARKER
-from holdfast.inplace.pure.handshake import is_proof, nonce_in, proof
 from holdfast.net.channel import peer_of
 from holdfast.net.client import Client
 from holdfast.net.pure.frames import FrameError
+from holdfast.net.pure.handshake import is_proof, nonce_in, proof
 
 _BOOT = (
     # A daemon: it outlives the rank that starts it, and no rank has a zombie to reap.

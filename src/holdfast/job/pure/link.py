@@ -29,7 +29,7 @@ from typing import Annotated
 
 from holdfast.base.pure.codec import Count, Name, Raw, Text, Whole, family
 from holdfast.base.pure.value import Value
-from holdfast.inplace.pure.handshake import is_proof, proof
+from holdfast.net.pure.handshake import is_proof, proof
 
 Port = Annotated[int, Whole(1, 65535)]
 FRAME_BYTES_MAX = 16 << 20

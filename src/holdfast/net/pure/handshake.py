@@ -1,9 +1,10 @@
-"""The handshake by which a rank and its node's guard prove that they are of one job. Pure.
+"""Proofs by which two processes show each other that they are of one job. Pure.
 
     rank ──nonce──► guard ──proof, nonce──► rank ──proof──► guard
 
-A name in the abstract namespace belongs to the process of any user that binds it first: neither
-side sends the job's token before it has seen a proof.
+So between a rank and its node's guard, and a launcher and its leader (``job/pure/link.py``). A name
+in the abstract namespace belongs to the process of any user that binds it first, and a port to that
+of any program: no side sends the job's token before it has seen a proof.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def is_token(value: object, token: str) -> bool:
 
 
 def proof(token: str, by: str, nonce: str) -> str:
-    """The proof of ``by`` ("guard" or "rank"), which got ``nonce``: BLAKE2b keyed by the token."""
+    """The proof of ``by`` (as "guard" or "rank"), which got ``nonce``: keyed by the token."""
     key = blake2b(token.encode()).digest()
     said = f"{by} {nonce}".encode("utf-8", "surrogatepass")
     return blake2b(said, key=key, digest_size=32).hexdigest()
