@@ -149,12 +149,12 @@ def test_a_leader_s_host_that_is_unhealthy_leads_the_others(
 def test_a_leader_s_host_that_is_unhealthy_says_why_it_waited_for_nobody(
     nodes: Nodes, service: HealthService
 ) -> None:
-    """With 1: the job was not done."""
+    """With 1: the job was not done. Its host is checked long before it misses the others."""
     service.answer = lambda: {"success": False, "error": "GPU 0 is lost"}
     asks = f"--ft-node-health-check-endpoint={service.path}"
-    host = nodes.add(WORKS, "2:2", asks, conf="is_host=1,join_timeout=0.1")
+    host = nodes.add(WORKS, "2:2", asks, conf="is_host=1,join_timeout=5")
     assert host.wait() == 1
-    assert host.said(r"\[ERROR\].*others has ended, failed: 0 of 2 nodes joined within 0.1 s")
+    assert host.said(r"\[ERROR\].*others has ended, failed: 0 of 2 nodes joined within 5 s")
 
 
 # ---------------------------------------------------------------- storage
