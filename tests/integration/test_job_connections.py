@@ -51,8 +51,10 @@ class Party:
         self._ends.append(made)
         return made
 
-    def member(self, leader: Leader, number: int = 1, **options: Any) -> Member:
-        made = Member(self, leader.server.port, number, **options)
+    def member(
+        self, leader: Leader | None, number: int = 1, *, port: int = 0, **options: Any
+    ) -> Member:
+        made = Member(self, port if leader is None else leader.server.port, number, **options)
         self._ends.append(made)
         return made
 
@@ -409,6 +411,21 @@ def test_a_leader_that_does_not_prove_itself_gets_no_proof(party: Party) -> None
         assert not lured.admitted
         assert not lured.decisions
         lured.close()
+
+
+def test_a_leader_that_only_says_that_a_launcher_is_admitted_is_not_believed(
+    party: Party,
+) -> None:
+    """Its proof has to come before, in the same connection."""
+    with socket.create_server((HERE, 0)) as stranger:
+        lured = party.member(None, 2, port=stranger.getsockname()[1])
+        connected, _ = stranger.accept()
+        with connected:
+            admitted = encoded(encode(words.Admitted("5e55", 0, 0)))
+            connected.sendall(admitted + encoded(encode(StopCycle(0, "so"))))
+            party.until(lambda: lured.lost, "it gives up")
+    assert not lured.admitted
+    assert not lured.decisions
 
 
 GREETING = {

@@ -107,6 +107,8 @@ class LeaderLink:
         self._nonce = ""
         self._channel: Channel | None = None
         self._is_open = False
+        self._is_proved = False
+        """The other end of this connection knows the secret."""
         self._answer_by: float | None = None
         self._refused = ""
         """Why the leader does not let this launcher in, as far as it has said so."""
@@ -121,7 +123,8 @@ class LeaderLink:
             connected.close()
             return
         tune(connected, self._silence_s)
-        self._is_open, self._nonce = False, os.urandom(NONCE_BYTES).hex()
+        self._is_open = self._is_proved = False
+        self._nonce = os.urandom(NONCE_BYTES).hex()
         self._answer_by = clock.monotonic() + WELCOME_S
         self._channel = Channel(
             connected, self._descriptors, self._on_frame, self._on_closed, FRAME_BYTES_MAX
@@ -187,7 +190,12 @@ class LeaderLink:
                 channel.send(encode(LauncherProof(own)))
                 if not is_leader:
                     self._lose(self._other_secret())
+                    raise RefusedError("does not know the secret of this job")
+                self._is_proved = True
             case Admitted():
+                if not self._is_proved:  # a program that imitates a leader
+                    self._lose(self._other_secret())
+                    raise RefusedError("did not prove that it knows the secret of this job")
                 self._on_admitted(channel, answer)
             case NotAdmitted(why):
                 self._on_refused(why)
