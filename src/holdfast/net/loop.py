@@ -37,9 +37,10 @@ class Loop(Descriptors):
         return self
 
     def __exit__(self, *_exc: object) -> None:
+        # Blocked first: the old handler may be one that ends the process.
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._old_mask & set(self._old_handlers))
         for signum, handler in self._old_handlers.items():
             signal.signal(signum, handler)  # type: ignore[arg-type] # from signal() itself
-        signal.pthread_sigmask(signal.SIG_BLOCK, self._old_mask & set(self._old_handlers))
         signal.set_wakeup_fd(self._old_wakeup)
         self.epoll.close()
         os.close(self._signals_read)
