@@ -115,7 +115,7 @@ def _connect(
 
     callbacks = LinkCallbacks(ignore, decided.append, ignore, ignore, ignore, ignore, ignore)
     name = f"n{number}"
-    link = LeaderLink(descriptors, "j1", "secret", name, name, PACE.silence_s, callbacks)
+    link = LeaderLink(descriptors, "j1", "secret", name, name, callbacks)
     link.connected(socket.create_connection((HERE, port)), HERE, port)
     return link
 

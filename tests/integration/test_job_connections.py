@@ -115,7 +115,6 @@ class Member:
             secret,
             self.node,
             f"host of {self.node}",
-            30.0,
             LinkCallbacks(
                 admitted=self._admitted,
                 decided=self.decisions.append,
@@ -307,6 +306,18 @@ def test_a_leader_that_was_started_again_is_another(party: Party) -> None:
     party.until(lambda: member.lost, "it is refused")
     assert "the job was started again" in member.lost[0]
     assert not again.messages
+
+
+def test_a_launcher_of_a_job_that_runs_never_leads_it_a_second_time(party: Party) -> None:
+    """Where another job's launcher has the leader's address by now, the leader is lost."""
+    leader = party.leader()
+    member = party.member(leader)
+    talk(party, leader, member, 1)
+    member.port = party.leader("j2").server.port
+    member.cut()
+    party.until(lambda: member.lost, "it gives its leader up")
+    assert "another job is led there" in member.lost[0]
+    assert not member.answers
 
 
 def test_launchers_of_another_job_are_led_to_the_first_of_it(party: Party) -> None:

@@ -207,7 +207,7 @@ class Channel:
             try:
                 with_end.shutdown(socket.SHUT_WR)
                 while wait_for.readable(self.fileno(), until - monotonic()):
-                    if not with_end.recv(_CHUNK_BYTES):
+                    if not with_end.recv(_CHUNK_BYTES) or monotonic() >= until:
                         break
             except OSError:
                 pass

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from holdfast.base import clock
 from holdfast.base.bounded import CallInThread
 from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.printable import one_line
@@ -34,6 +35,7 @@ from holdfast.job.pure.member import LeaderLost
 from holdfast.job.pure.membership import Decision, End, Join, Leave, Message
 from holdfast.job.pure.timing import LAST_WORDS_S
 from holdfast.net.address import interface_of
+from holdfast.net.tcp import tune
 from holdfast.node.late_launcher import EndedJobs
 from holdfast.node.pure.launcher import Event, Met
 
@@ -83,6 +85,9 @@ class NetworkLog:
         self._election: Election | None = None
         self._leader_address: tuple[object, ...] = ()
         self._has_met = False
+        self._meet_by = 0.0
+        """Until when a program at the endpoint may close each connection."""
+        self._has_looked_again = False
         self._has_joined = False
         self._has_ended = False
         """The job has, so that its leader may be gone."""
@@ -97,6 +102,7 @@ class NetworkLog:
     def begin(self, loop: Loop, on_news: Callable[[], None]) -> None:
         """See :meth:`.JobLog.begin`."""
         self._loop, self._on_news = loop, on_news
+        self._meet_by = clock.monotonic() + self._place.connect_s
         loop.watch(self._wake_read, self._on_search_ended)
         self._look(self._finder.find)
 
@@ -218,7 +224,7 @@ class NetworkLog:
             lost=self._on_lost,
             log=LOGGER.warning,
         )
-        about = place.run_id, place.secret, self._node_id, self._name, place.silence_s
+        about = place.run_id, place.secret, self._node_id, self._name
         self._link = LeaderLink(self._loop, *about, callbacks)
         self._connect(found.connected)
 
@@ -228,6 +234,7 @@ class NetworkLog:
         assert self._server is not None
         try:
             self._leader_address = connected.getpeername()
+            tune(connected, self._place.silence_s)
         except OSError:  # it is gone again
             connected.close()
             self._on_broken("it closed the connection")
@@ -249,7 +256,13 @@ class NetworkLog:
             address = self._leader_address
             self._look(lambda: self._finder.find_again(address))
             return
-        LOGGER.info("%s closed the connection (%s): looking again", self._place, why)
+        if clock.monotonic() >= self._meet_by:
+            self._lose(f"launchers cannot meet at {self._place}: no launcher answers there ({why})")
+            self._on_news()
+            return
+        if not self._has_looked_again:
+            self._has_looked_again = True
+            LOGGER.info("no launcher answers at %s (%s): looking again and again", self._place, why)
         self._look(self._finder.find_endpoint_again)
 
     # ------------------------------------------------------------ answers of the leader
@@ -306,7 +319,7 @@ class NetworkLog:
         if self._ended_jobs is not None:
             self._ended_jobs.note(end)
         if (election := self._election) is not None:
-            self._search = CallInThread(lambda: election.end(end.cause), "holdfast-find")
+            self._search = CallInThread(lambda: _say_end(election, end), "holdfast-find")
 
     def _log_first(self) -> None:
         LOGGER.info("this launcher came first, and leads the job %r", self._place.run_id)
@@ -322,3 +335,11 @@ class NetworkLog:
             one_line(host_of[:100]),
             self._place.run_id,
         )
+
+
+def _say_end(election: Election, end: End) -> None:
+    """In a thread, for the store may be away."""
+    try:
+        election.end(end.cause)
+    except Exception as error:  # noqa: BLE001 - a backend may raise anything
+        LOGGER.warning("launchers that come late will not know that the job is over: %s", error)

@@ -285,9 +285,16 @@ class JobServer:
         silence decides. A firewall refuses connections, too, and from the first one on.
         """
         family = socket.AF_INET6 if ":" in launcher.address[0] else socket.AF_INET
-        probe = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            probe = socket.socket(family, socket.SOCK_STREAM)
+        except OSError:  # no descriptor is free: nothing is proved
+            return
         probe.setblocking(False)
-        refused = probe.connect_ex(launcher.address)
+        try:
+            refused = probe.connect_ex(launcher.address)
+        except OSError:  # an address of no meaning here
+            probe.close()
+            return
         if refused in _CONNECTING:
             self._probes[probe.fileno()] = probe
             self._descriptors.epoll.register(probe.fileno(), select.EPOLLOUT)

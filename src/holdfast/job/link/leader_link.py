@@ -40,7 +40,6 @@ from holdfast.job.pure.timing import WELCOME_S
 from holdfast.net.channel import Channel, RefusedError
 from holdfast.net.pure import frames
 from holdfast.net.pure.rate_limited_log import RateLimitedLog
-from holdfast.net.tcp import tune
 
 if TYPE_CHECKING:
     import socket
@@ -78,7 +77,6 @@ class LeaderLink:
         run_id, secret: Of the job.
         launcher: Names this incarnation of the launcher.
         name: Its host and pid, for people.
-        silence_s: How long the leader may be silent.
         callbacks: See there.
     """
 
@@ -89,7 +87,6 @@ class LeaderLink:
         secret: str | None,
         launcher: str,
         name: str,
-        silence_s: float,
         callbacks: LinkCallbacks,
     ) -> None:
         self._descriptors = descriptors
@@ -98,7 +95,6 @@ class LeaderLink:
         self._secret = Secret(secret, self._job)
         self._launcher = launcher
         self._name = name
-        self._silence_s = silence_s
         self._do = callbacks
         self._messages = Outbox()
         self._received = 0
@@ -110,8 +106,6 @@ class LeaderLink:
         self._is_proved = False
         """The other end of this connection knows the secret."""
         self._answer_by: float | None = None
-        self._refused = ""
-        """Why the leader does not let this launcher in, as far as it has said so."""
         self._warnings = RateLimitedLog()
         self._is_closed = False
         self.gone = ""
@@ -122,7 +116,6 @@ class LeaderLink:
         if self._is_closed:
             connected.close()
             return
-        tune(connected, self._silence_s)
         self._is_open = self._is_proved = False
         self._nonce = os.urandom(NONCE_BYTES).hex()
         self._answer_by = clock.monotonic() + WELCOME_S
@@ -199,6 +192,10 @@ class LeaderLink:
                 self._on_admitted(channel, answer)
             case NotAdmitted(why):
                 self._on_refused(why)
+            case LedElsewhere() | LeadYourself() if self._session:
+                # Never a second leader: another job's launcher has the address of this one's now.
+                self._lose("its launcher has ended, and another job is led there")
+                raise RefusedError("leads another job")
             case LedElsewhere():
                 self._leave(channel)
                 self._do.led_elsewhere(answer)
