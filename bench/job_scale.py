@@ -113,7 +113,9 @@ def _connect(
     def ignore(*_: object) -> None:
         pass
 
-    callbacks = LinkCallbacks(ignore, decided.append, ignore, ignore, ignore, ignore, ignore)
+    callbacks = LinkCallbacks(
+        ignore, decided.append, ignore, ignore, ignore, ignore, ignore, ignore
+    )
     name = f"n{number}"
     link = LeaderLink(descriptors, "j1", "secret", name, name, callbacks)
     link.connected(socket.create_connection((HERE, port)), HERE, port)
@@ -125,7 +127,6 @@ def _lead(nodes: int, port_write: int, result: int) -> None:
     listener = socket.create_server((HERE, 0), backlog=4096)
     descriptors = Descriptors()
     leader = Leader(Rules(Policy(nodes, nodes), max_restarts=3), PACE)
-    server = JobServer(listener, descriptors, "j1", "secret", PACE.silence_s, print)
     marks: dict[str, float] = {}
     began = time.process_time()
 
@@ -139,7 +140,8 @@ def _lead(nodes: int, port_write: int, result: int) -> None:
                 marks["joined" if effect.cycle == 0 else "restarted"] = time.process_time() - began
                 began = time.process_time()
 
-    server.lead(feed, lambda _: None)
+    server = JobServer(listener, descriptors, "j1", "secret", PACE.silence_s, print, feed)
+    server.lead(lambda _: None)
     feed(Begin())
     os.write(port_write, str(server.port).encode())
     while "restarted" not in marks:

@@ -77,9 +77,15 @@ class Leader:
         self.messages: list[Message] = []
         self.ended: list[str] = []
         self.server = JobServer(
-            _listen(0), party.descriptors, run_id, secret, 30.0, party.lines.append
+            _listen(0),
+            party.descriptors,
+            run_id,
+            secret,
+            30.0,
+            party.lines.append,
+            self.messages.append,
         )
-        self.server.lead(self.messages.append, self.ended.append)
+        self.server.lead(self.ended.append)
 
     def close(self) -> None:
         self.server.close(0.0)
@@ -122,6 +128,7 @@ class Member:
                 lead=self.answers.append,
                 broken=self._broken,
                 lost=self.lost.append,
+                ended=self.lost.append,
                 log=party.lines.append,
             ),
         )

@@ -269,20 +269,39 @@ def test_a_launcher_that_is_killed_is_missed_at_once(nodes: Nodes) -> None:
     assert a.said(r"was lost \(its launcher has ended\)")
 
 
-def test_the_death_of_the_leader_s_launcher_ends_the_job_for_all(nodes: Nodes) -> None:
-    """None can decide any more: ranks end at once, with a line that says why."""
+def test_another_launcher_leads_when_the_leader_s_dies_and_the_job_goes_on(nodes: Nodes) -> None:
+    """Its kernel says so: no silence of it, here of an hour, is waited for; once, and again."""
     nodes.silence_s = 3600
-    host, b = (nodes.add(WORKS, "2") for _ in range(2))
-    in_cycle(0, host, b)
-    spare = nodes.add(WORKS, "2")
+    host, b, c = (nodes.add(WORKS, "2:3") for _ in range(3))
+    in_cycle(0, host, b, c)
+    spare = nodes.add(WORKS, "2:3")
     joined(spare)
+    until(lambda: spare.said("waits as a spare|stands by|spare"), "it has a vote")
 
     lose(host)
 
-    assert [job.wait() for job in (b, spare)] == [1, 1]
-    for job in (b, spare):
-        assert job.said(r"the leader of the job is lost: its launcher has ended")
-        assert not job.leftovers()
+    in_cycle(1, b, c, spare)
+    assert any(job.said("leads the job now") for job in (b, c, spare))
+    leader = next(job for job in (b, c, spare) if not job.said("leads the job now"))
+    others = [job for job in (b, c, spare) if job is not leader]
+
+    lose(leader)
+
+    in_cycle(2, *others)
+    end_well(nodes, *others)
+
+
+def test_a_job_of_two_ends_with_the_leader_s_launcher(nodes: Nodes) -> None:
+    """One of two is no majority: ranks end at once, with a line that says why."""
+    nodes.silence_s = 3600
+    host, b = (nodes.add(WORKS, "2") for _ in range(2))
+    in_cycle(0, host, b)
+
+    lose(host)
+
+    assert b.wait() == 1
+    assert b.said(r"the leader of the job is lost: its launcher has ended")
+    assert not b.leftovers()
 
 
 def test_a_node_that_is_told_to_end_leaves_the_others_to_go_on(nodes: Nodes) -> None:

@@ -33,6 +33,7 @@ from holdfast.job.pure.membership import (
     StopCycle,
     Suspect,
 )
+from holdfast.job.pure.succession import Approach, Give, Leads, Release
 from holdfast.node.pure import node as ranks
 from holdfast.node.pure import rank_life
 from holdfast.node.pure.launcher import LeaveProcess, QuitProcess
@@ -129,6 +130,14 @@ def effect(one: Any) -> str:
             return f"exits with {code}"
         case Note(text=text):
             return f"({text})"
+        case Approach(successor):
+            return f"looks for {successor.node}"
+        case Give(to, offer):
+            return f"votes for {to} in term {offer.term}"
+        case Release(nodes, term):
+            return f"gives back the votes of {' '.join(nodes)}, up to term {term}"
+        case Leads(term=term, offers=offers):
+            return f"leads in term {term}, by {' '.join(offer.node for offer in offers)}"
     return ""
 
 

@@ -28,6 +28,7 @@ from collections.abc import Callable, Mapping
 
 from holdfast.base.pure.rank_sets import ranks_of
 from holdfast.job.pure.exit_codes import Ending
+from holdfast.job.pure.leader import LeaderPhase
 from holdfast.job.pure.membership import (
     Decision,
     End,
@@ -41,6 +42,7 @@ from holdfast.job.pure.membership import (
     StopWhy,
 )
 from holdfast.job.pure.rules import RestartPolicy
+from holdfast.job.pure.succession import Leads
 from holdfast.job.pure.timing import VERDICT_SHARE
 from holdfast.node.pure.launcher import LauncherEnd, LeaveProcess
 from holdfast.testing.clock import VirtualClock
@@ -84,6 +86,12 @@ class JobPromises:
         self._check = check
         self.rounds: list[Round] = []
         self.end: End | None = None
+        self._ends: list[End] = []
+        self._home: SimulatedNode | None = None
+        """Of the last decision."""
+        self._was_taken_over = False
+        """And no round has been formed since."""
+        self._terms: set[int] = {0}
         self.open_since = 0.0
         self.running: Counter[int] = Counter()
         self._stopped = True
@@ -138,8 +146,27 @@ class JobPromises:
             self.running[one.running] += 1
 
     # ------------------------------------------------------------ decisions
-    def check_decision(self, decision: Decision) -> None:
+    def check_takeover(self, one: SimulatedNode, leads: Leads) -> None:
+        """A launcher leads: S-1."""
+        self._check(leads.term not in self._terms, f"S-1: two leaders in term {leads.term}")
+        self._terms.add(leads.term)
+        for other in self._by_node.values():
+            leader = other.core.leader
+            is_there = other is not one and other.alive and not other.has_quit
+            self._check(
+                not is_there or leader is None or leader.phase is LeaderPhase.CLOSED,
+                f"S-1: {one.name} leads, and {other.name} does",
+            )
+        for other in self._by_node.values():
+            if other.stuck:
+                self.break_rules(other)  # as one that is cut off, and cannot end its ranks
+        self.end, self._stopped, self._looked_at = None, True, None
+        self._was_taken_over = True
+        self.open_since = self._clock.now
+
+    def check_decision(self, home: SimulatedNode, decision: Decision) -> None:
         """The leader says this to all."""
+        self._home = home
         if isinstance(decision, LeaderBeat):
             return
         if self.end is not None:
@@ -170,14 +197,16 @@ class JobPromises:
             case End():
                 self._check_verdict(decision)
                 self.end = decision
+                self._ends.append(decision)
             case NodeRefused(node=node):
                 launcher = self._by_node[node]
                 heard = launcher.is_member and launcher.audible and launcher.lawful
-                heard = heard and launcher.belongs
+                heard = heard and launcher.belongs and launcher.follows is home
                 self._check(not heard, f"{node} is alive and can be heard, but was refused")
 
     def _check_judged(self, judged: Judged) -> None:
-        home = self._launchers[0]
+        home = self._home
+        assert home is not None
         leader, opened_at, self._looked_at = home.core.leader, self._looked_at, None
         assert leader is not None
         assert opened_at is not None
@@ -209,14 +238,30 @@ class JobPromises:
             (stop.cycle, cause.name) in self._failed
             or not (cause.is_member and cause.audible and cause.lawful)
             or cause.signalled
-            or (stop.why is StopWhy.LEADER_SLEPT and self._launchers[0].paused_until > 0)
+            or cause.was_held_up
+            or (stop.why is StopWhy.LEADER_SLEPT and self._has_slept())
             or self.rounds[-1].place_of(cause.name) is None,
             f"cycle {stop.cycle} was stopped for {cause.name}, where nothing happened",
         )
 
+    def _has_slept(self) -> bool:
+        return self._home is not None and self._home.paused_until > 0
+
     def _check_round(self, formed: Round) -> None:
+        if formed.revision:
+            newest = self.rounds[-1]
+            same = formed.cycle == newest.cycle and formed.places == newest.places
+            self._check(same and not self._stopped, "R-1: a revision changes the places")
+            return
         rules = self._scenario.rules
         names = [place.node for place in formed.places]
+        if self._was_taken_over and formed.cycle < len(self.rounds):
+            # The leader before has formed that, too, and none that lives knows of it.
+            alive = sum(self.running.values())
+            self._check(
+                alive == 0, f"R-1: cycle {formed.cycle} again, and {alive} nodes have ranks"
+            )
+            del self.rounds[formed.cycle :]
         number = len(self.rounds)
         self._check(self._stopped, "R-1: a round while a cycle runs")
         self._check(formed.cycle == number, f"R-1: cycle {formed.cycle} follows {number - 1}")
@@ -237,8 +282,9 @@ class JobPromises:
         self._check(
             rules.nodes.min_nodes <= len(names) <= rules.nodes.wanted, "too few or too many nodes"
         )
+        exact = formed.restarts_used == number - self._growths
         self._check(
-            formed.restarts_used == number - self._growths
+            (exact or len(self._terms) > 1)
             and (rules.restarts_period_s is not None or formed.restarts_used <= rules.max_restarts),
             f"B-1: {formed.restarts_used} restarts used of {rules.max_restarts}",
         )
@@ -247,7 +293,7 @@ class JobPromises:
         cause = formed.ended_by.cause if formed.ended_by is not None else ""
         self._check(cause != "SIGTERM", "a signal to a node is no cause of a failure")
         self._check_time_to_decide()
-        if self.rounds:
+        if self.rounds and not self._was_taken_over:
             there = {*names, *formed.spares}
             for place in self.rounds[-1].places:
                 launcher = self._by_node[place.node]
@@ -257,16 +303,18 @@ class JobPromises:
                     not survives or place.node in there or leaves,
                     f"R-2: {place.node} survived cycle {number - 1} and is not in the next",
                 )
-        self._check_alone(formed.cycle, "a round was formed")
+        self._check_alone(-1, "a round was formed")
         self.rounds.append(formed)
-        self._stopped = False
+        self._stopped = self._was_taken_over = False
 
     def _check_time_to_decide(self) -> None:
         """R-2: a cycle that was stopped is followed by the next in bounded time."""
         rules, pace = self._scenario.rules, self._scenario.pace
         limit_s = pace.join_timeout_s + (rules.backoff_max_s if rules.backoff_s else 0.0)
+        if self._was_taken_over:
+            limit_s += pace.silence_s
         took_s = self._clock.now - self.open_since
-        home = self._launchers.get(0)
+        home = self._home
         if home is None or (home.lawful and home.paused_until <= self.open_since):
             self._check(took_s <= limit_s + 0.001, f"R-2: undecided for {took_s:.1f} s")
 
@@ -275,6 +323,8 @@ class JobPromises:
         rules = self._scenario.rules
         if self._stopped:
             self._check_time_to_decide()
+        if self._was_taken_over:
+            return
         if end.outcome is JobOutcome.SUCCEEDED:
             names = [place.node for place in self.rounds[-1].places]
             cycle = self.rounds[-1].cycle
@@ -291,6 +341,9 @@ class JobPromises:
                 and launcher.joined_at < heard_by
                 and launcher.lawful
                 and launcher.audible
+                and self._home is not None
+                and launcher.follows is self._home
+                and launcher.joined_at >= self._home.paused_until
                 and launcher.running is None
                 and not launcher.signalled
                 for launcher in self._launchers.values()
@@ -298,7 +351,7 @@ class JobPromises:
             least = rules.nodes.min_nodes
             self._check(there < least, f"gave up, though {there} of {least} nodes are waiting")
         elif end.over == Ending.FAILED.name and rules.restarts_period_s is None:
-            leader = self._launchers[0].core.leader
+            leader = self._home.core.leader if self._home is not None else None
             used = 0 if leader is None else leader.restarts_used
             self._check(used == rules.max_restarts, f"gave up after {used} restarts")
 
@@ -343,15 +396,17 @@ class JobPromises:
             launcher.belongs or finish.ended is not LauncherEnd.SUCCEEDED,
             f"R-3: {launcher.name} is of another job, and says that it succeeded",
         )
-        end = self.end
-        if end is not None and finish.ended in (LauncherEnd.SUCCEEDED, LauncherEnd.SHUT_DOWN):
+        if self._ends and finish.ended in (LauncherEnd.SUCCEEDED, LauncherEnd.SHUT_DOWN):
             wanted = {
                 JobOutcome.SUCCEEDED: LauncherEnd.SUCCEEDED,
                 JobOutcome.SHUT_DOWN: LauncherEnd.SHUT_DOWN,
             }
             self._check(
-                finish.ended is wanted.get(end.outcome)
-                and (end.exit_code is None or finish.exit_code == end.exit_code),
+                any(
+                    finish.ended is wanted.get(end.outcome)
+                    and (end.exit_code is None or finish.exit_code == end.exit_code)
+                    for end in self._ends
+                ),
                 f"{launcher.name} ends otherwise than the job",
             )
 

@@ -308,6 +308,63 @@ def random_scenario(seed: int, hosts: int = 8) -> Scenario:
     )
 
 
+def random_takeovers(seed: int, hosts: int = 5) -> Scenario:
+    """A job whose leaders die, one after the other, drawn from ``seed``.
+
+    Fewer than half of the hosts die, and some return. Unless hosts are cut off or sleep as well, or
+    a kernel says nothing, the job must succeed.
+    """
+    rng = random.Random(seed)
+    minority = (hosts - 1) // 2
+    least = rng.randint(1, hosts - minority)
+    wanted = rng.randint(least, hosts)
+    rules = Rules(
+        nodes=NodePolicy(least, wanted),
+        max_restarts=20,
+        first_last_call_s=1.5,  # all are there when a leader dies
+        later_last_call_s=rng.choice((0.0, 0.0, 2.0)),
+        grow_cooldown_s=rng.choice((0.0, 5.0)),
+        evidence_s=rng.choice((0.0, 1.0)),
+    )
+    network = Network(
+        delay_s=(0.0005, rng.choice((0.001, 0.02, 0.3))),
+        spike=rng.choice((0.0, 0.0, 0.02)),
+        duplicate=rng.choice((0.0, 0.05)),
+    )
+    work_s = rng.choice((5.0, 20.0, 60.0))
+    is_hostile = rng.random() < 0.6
+    faults: list[Fault] = []
+    at = rng.uniform(0 if is_hostile else 2, work_s)
+    doomed = [0, *rng.sample(range(1, hosts), minority - 1)]
+    if rng.random() < 0.5:
+        doomed = [*range(minority)]  # the successors, in order
+    for host in doomed:
+        if rng.random() < 0.3:  # in the middle of a restart
+            faults.append(RankFails(at, rng.randrange(hosts), every=rng.random() < 0.5))
+        faults.append(Crash(at + rng.choice((0.0, rng.uniform(0, 0.5))), host))
+        if rng.random() < 0.5:
+            faults.append(Return(at + rng.choice((0.1, 1.0, 30.0)), host))
+        at += rng.choice((rng.uniform(0, 0.1), rng.uniform(0, 2), rng.uniform(0, 40)))
+    for _ in range(rng.randint(1, 4) if is_hostile else 0):
+        near = rng.choice(faults).at + rng.uniform(-1, 1)
+        host = rng.randrange(hosts)
+        up, down = rng.choice(((True, True), (True, True), (True, False), (False, True)))
+        for_s = rng.choice((0.5, 2.0, 9.0, 14.0, 40.0))
+        cut = Cut(max(0.0, near), host, for_s, up=up, down=down)
+        faults.append(rng.choice((cut, cut, Suspend(max(0.0, near), host, for_s))))
+    return Scenario(
+        hosts=hosts,
+        rules=rules,
+        network=network,
+        faults=tuple(faults),
+        starts_at=tuple(rng.choice((0.0, rng.uniform(0, 0.3))) for _ in range(hosts)),
+        work_s=work_s,
+        slow_stop=rng.choice((0.0, 0.5)),
+        codec=rng.random() < 0.1,
+        proofs=rng.choice((0.5, 0.9)) if is_hostile else 1.0,
+    )
+
+
 def _random_others(rng: random.Random, hosts: int, least: int) -> frozenset[int]:
     """In some jobs of several hosts, those that the job can do without; host 0 has its leader."""
     if hosts == 1 or rng.random() < 0.7:
@@ -331,8 +388,8 @@ def random_suspension(rng: random.Random, hosts: int, at: float) -> list[Suspend
 
 def _random_faults(rng: random.Random, hosts: int, at: float) -> list[Fault]:
     host = rng.randrange(hosts)
-    if host == 0 and rng.random() < 0.7:
-        host = rng.randrange(hosts)  # without its leader a job is over: have more of the rest
+    if host == 0 and hosts < 3 and rng.random() < 0.7:
+        host = rng.randrange(hosts)  # without its leader such a job is over: have more of the rest
     kind = rng.randrange(120)
     if kind >= 100:
         if kind < 105:

@@ -1,6 +1,7 @@
 """Run simulated jobs from a shell: ``python -m tests.simulation.simulate --seeds 1000 --nodes 8``.
 
-With ``--inprocess``, calls of a restartable function on so many ranks, instead of launchers.
+With ``--inprocess``, calls of a restartable function on so many ranks, instead of launchers; with
+``--takeovers``, jobs whose leaders die.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from holdfast.job.pure.rules import Rules
 from tests.simulation.call_scenario import Call, RankFault, What, random_call
 from tests.simulation.inprocess import CallSimulation
 from tests.simulation.kernel import Kind, command
-from tests.simulation.scenario import RankFails, Scenario, random_scenario
+from tests.simulation.scenario import RankFails, Scenario, random_scenario, random_takeovers
 from tests.simulation.simulation import Result, Simulation
 
 
@@ -76,13 +77,21 @@ CALLS = Kind(
     _call_without_a_fault,
     _cost_of_a_call,
 )
+TAKEOVERS = Kind(
+    "--takeovers",
+    "launchers per job, whose leaders die",
+    random_takeovers,
+    lambda scenario, seed, trace: Simulation(scenario, seed, trace=trace),
+    _without_a_fault,
+    _cost_of_a_job,
+)
 simulate, simulate_call = JOBS.simulate, CALLS.simulate
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Report the findings; 1 if any promise was broken."""
     return command(
-        [JOBS, CALLS],
+        [JOBS, CALLS, TAKEOVERS],
         "python -m tests.simulation.simulate",
         "Simulate jobs of many launchers with faults, and check every promise at every step.",
         argv,

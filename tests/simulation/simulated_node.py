@@ -23,6 +23,7 @@ from holdfast.inplace.pure.job_calls import CallBegan, CallEnded
 from holdfast.job.pure.leader import Leader, ReadIteration
 from holdfast.job.pure.member import RanksFailed, StartRanks
 from holdfast.job.pure.membership import FailureReport
+from holdfast.job.pure.succession import Succession
 from holdfast.node.pure import launcher as machine
 from holdfast.node.pure import node, rank_life
 from holdfast.node.pure.cycle_events import CycleEnding
@@ -31,7 +32,7 @@ from holdfast.node.pure.node_evidence import IncidentOver, NodeEvidence
 from holdfast.standby.pure import parked_interpreters
 from holdfast.standby.pure.parked_messages import ParkedReady
 from holdfast.testing.clock import VirtualClock
-from tests.simulation.kernel import Alarm, Link, ProcessClock
+from tests.simulation.kernel import Alarm, ProcessClock
 from tests.simulation.simulated_monitors import SimulatedMonitors
 
 RANKS_OUTLIVE_LAUNCHER_S = 0.05
@@ -132,8 +133,15 @@ class SimulatedNode:
     # network
     joined_at: float = math.inf
     """When it sent its last join."""
-    up: Link = field(default_factory=Link)
-    down: Link = field(default_factory=Link)
+    follows: SimulatedNode | None = None
+    """The launcher that it is connected to, as its leader."""
+    bound_to: SimulatedNode | None = None
+    """The launcher that has its vote."""
+    voted_at: float = 0.0
+    was_held_up: bool = False
+    """What its new leader decided may have been old when it came."""
+    heard_until: dict[int, float] = field(default_factory=dict)
+    """When the last thing of this launcher, which has died, arrived at each other one."""
     ops: int = 0
     # inside
     gate: HealthGate = field(default_factory=lambda: HealthGate(5.0))
@@ -240,8 +248,9 @@ class SimulatedNode:
     def _watch_machines(self) -> None:
         """What one of them decided is passed on before it is told anything else."""
         core = self.core
-        for one in (core.node, core.member):
-            self.watch(one)
+        for one in (core.node, core.member, core.succession):
+            if one is not None:
+                self.watch(one)
         route = core._route
 
         def routed(source: Any, effect: Any) -> Any:
@@ -514,4 +523,5 @@ def launcher_of(member: Any, rules: Any, nproc: int) -> Launcher:
         ),
         member,
         rules,
+        None if rules.is_of_one else Succession(member.pace),
     )

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,13 +37,26 @@ from holdfast.job.pure.membership import (
     Join,
     LeaderBeat,
     Message,
+    Offer,
+)
+from holdfast.job.pure.succession import (
+    Approach,
+    Follows,
+    Give,
+    LeaderDied,
+    Leads,
+    NotReached,
+    PeerDied,
+    Reached,
+    Release,
+    Released,
 )
 from holdfast.job.pure.timing import Pace
 from holdfast.job.pure.workload import Workload
 from holdfast.node.pure.launcher import LeaveProcess, Met, QuitProcess
 from tests.simulation import describe
 from tests.simulation.job_promises import JobPromises
-from tests.simulation.kernel import Link, World
+from tests.simulation.kernel import World
 from tests.simulation.scenario import (
     Ask,
     Breaks,
@@ -68,6 +81,7 @@ from tests.simulation.simulated_node import (
     SimulatedNode,
     launcher_of,
 )
+from tests.simulation.ways import NO_ANSWER_S, Ways
 
 OPS_PER_MESSAGE = 2
 """Store operations of a message up: a number (``add``), then the text under it (``set``)."""
@@ -121,7 +135,6 @@ class Simulation(World):
     ) -> None:
         super().__init__(seed, trace=trace)
         self.scenario = scenario
-        self._delays = (*self.scenario.network.delay_s,)
         self.longest_way_s = self.scenario.network.longest_way_s
         self._crashes: dict[int, list[int]] = {}
         for step, host in crash_after:
@@ -137,14 +150,15 @@ class Simulation(World):
         self._arriving: list[SimulatedNode] = []
         self._maybe_members: deque[SimulatedNode] = deque()
         self._cuts: list[tuple[Cut, float]] = []
-        self._cuts_up: dict[int, list[tuple[float, float]]] = defaultdict(list)
-        self._cuts_down: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        self._ways = Ways(self.clock, self.scenario.network, self._rng)
+        self._home: SimulatedNode | None = None
+        """The launcher that leads, or led last."""
+        self.takeovers = 0
         self._log: list[Decision] = []
         self._promises = JobPromises(
             self.scenario, self.clock, self._launchers, self._by_node, self.check
         )
         self._restart_ops: dict[str, int] = {}
-        self._store_dies_loudly = self._rng.random() < 0.5
         self._proofs = random.Random(seed)
         starts = dict(enumerate(self.scenario.starts_at))
         for host in range(self.scenario.hosts):
@@ -165,7 +179,9 @@ class Simulation(World):
             if self._is_over():
                 break
         self._promises.check_over()
-        self.check(not self._has_store(), "the leader never closes")
+        home = self._home
+        has_gone = home is None or not home.alive or home.has_quit
+        self.check(has_gone, "the leader never closes")
         return Result(
             steps=self.steps,
             virtual_s=self.clock.now,
@@ -184,16 +200,15 @@ class Simulation(World):
 
     @property
     def leader(self) -> Leader | None:
-        """Of the job, in the launcher of host 0; None: it has not begun."""
-        home = self._launchers.get(0)
-        return home.core.leader if home is not None else None
+        """Of the job; None: it has not begun."""
+        return self._home.core.leader if self._home is not None else None
 
     def start(self, host: int) -> None:
-        """Start a launcher on a host, unless one lives there or the store is gone."""
+        """Start a launcher on a host, unless one lives there or the job is over."""
         before = self._launchers.get(host)
-        if before is not None and (host == 0 or before.is_member or not self._has_store()):
-            return  # that of host 0 serves the store, and leads
-        if host != 0 and 0 in self._launchers and not self._has_store():
+        if before is not None and (before.is_member or (not before.has_quit and before.alive)):
+            return
+        if self._home is not None and not self._may_have_leader():
             return
         self._incarnations[host] += 1
         again = self._incarnations[host]
@@ -219,8 +234,6 @@ class Simulation(World):
             scenario.standby,
             calls=scenario.calls,
         )
-        one.up.cuts, one.down.cuts = self._cuts_up[host], self._cuts_down[host]
-        one.down.last_at = self.clock.now
         self._launchers[host] = self._by_node[node] = one
         self._maybe_members.append(one)
         for cut, until in self._cuts:
@@ -228,22 +241,45 @@ class Simulation(World):
                 self._suffer(cut, one)
         one.tell(Begin())
         self._arriving.append(one)
-        if 0 in self._launchers:
-            arriving, self._arriving = self._arriving, []
-            for each in arriving:
-                self._meet(each)
+        if self._home is None and host == 0:
+            self._home = one
+        self._meet_all()
+        limit_s = self.scenario.pace.join_timeout_s
+        self.clock.call_in(limit_s, partial(self._give_up, one))
 
-    def _meet(self, one: SimulatedNode) -> None:
-        one.down.last_at = self.clock.now
-        one.tell(Met(leads=one.host == 0))
+    def _give_up(self, one: SimulatedNode) -> None:
+        """Nobody is at the endpoint."""
+        if one in self._arriving:
+            self._arriving.remove(one)
+            one.tell(LeaderLost("no launcher is there"))
+
+    def _meet_all(self) -> None:
+        """A launcher that is new finds the leader at the endpoint, or the launcher that is there.
+
+        The first one of host 0 leads. One that comes there later is found by the leader.
+        """
+        home, at_endpoint = self._home, self._launchers.get(0)
+        if home is None or not (home.alive and not home.has_quit):
+            return
+        if home.core.leader is None and home.core.finished is not None:
+            return
+        if at_endpoint is None or not at_endpoint.alive or at_endpoint.has_quit:
+            return
+        arriving, self._arriving = self._arriving, []
+        for each in arriving:
+            self._meet(each, home)
+
+    def _meet(self, one: SimulatedNode, home: SimulatedNode) -> None:
+        one.follows = home
+        one.tell(Met(leads=one is home, port=1 + one.host))
         leader = one.core.leader
-        if leader is not None:
-            self._promises.open_since = self.clock.now
-        if leader is not None and self.make_leader is not Leader:
-            one.core.leader = leader = self.make_leader(leader.rules, leader.pace)
+        if leader is None or one is not home or self.takeovers:
+            return
+        self._promises.open_since = self.clock.now
+        if self.make_leader is not Leader:
+            one.core.leader = leader = self.make_leader(leader.rules, leader.pace, leader.home)
             leader.handle(Begin(), self.clock.now)
-        if leader is not None:
-            one.watch(leader)
+        one.watch(leader)
 
     def inflict(self, fault: Fault) -> None:
         """Let ``fault`` happen now, whatever its ``at`` says."""
@@ -300,19 +336,27 @@ class Simulation(World):
         """The launcher is gone; its ranks follow when its monitors see it."""
         self.say(one.name, "** dies")
         cycle = one.running
-        is_proved = one.host != 0 and self._proofs.random() < self.scenario.proofs
-        one.die(ranks_at_once=is_proved)
-        if is_proved:
-            at = one.up.in_order(self._arrives_at(one.up, one.host))
-            self.clock.call_at(at, partial(self._tell_leader, LauncherEnded(one.core.member.node)))
+        leads = one is self._home
+        others = [other for other in self._by_node.values() if other.is_member]
+        proof = {id(other): self._proofs.random() < self.scenario.proofs for other in others}
+        one.die(ranks_at_once=any(proof.values()))
+        for other in others:
+            until = self._ways.dies(one, other)
+            if not proof[id(other)]:
+                continue
+            if other.follows is one:
+                self.clock.call_at(until, partial(self._lose_leader, other, one))
+            if other.bound_to is one:
+                self.clock.call_at(until, partial(other.tell, PeerDied(one.name)))
+            if other is self._home and one.follows is other:
+                at = self._ways.in_order(one, other)
+                self.clock.call_at(at, partial(other.tell, LauncherEnded(one.core.member.node)))
         if cycle is not None:
             self._cascade(cycle)
-        if one.host == 0:
+        if leads:
             for other in self._launchers.values():
                 if other.signalled:
                     self._promises.break_rules(other)
-            if self._store_dies_loudly:
-                self._lose_store("connection reset")
 
     # ------------------------------------------------------------ what a node asks of its world
     def describe(self, effect: Any) -> str:
@@ -322,7 +366,8 @@ class Simulation(World):
     def outcome(self) -> str:
         """How the job ended."""
         end = self.leader.end if self.leader is not None else None
-        return end.outcome.value if end is not None else "leader lost"
+        outcome = end.outcome.value if end is not None else "leader lost"
+        return f"{outcome} under another leader" if self.takeovers else outcome
 
     def survives_step(self, one: SimulatedNode) -> bool:
         """See :class:`.simulated_node.World`."""
@@ -357,8 +402,20 @@ class Simulation(World):
             case QuitProcess():
                 self.say(one.name, effect)
                 one.has_quit = True
-                if one.host == 0:
-                    self._lose_store("the leader has closed")
+                self._is_gone(one)
+            case Approach(successor):
+                self.say(one.name, effect)
+                self._approach(one, successor.node)
+            case Give(to, offer):
+                self.say(one.name, effect)
+                self._give(one, self._by_node[to], offer)
+            case Release(nodes, term):
+                self.say(one.name, effect)
+                for node in nodes:
+                    self._release(one, self._by_node[node], term)
+            case Leads():
+                self.say(one.name, effect)
+                self._take_over(one, effect)
             case _:
                 self.say(one.name, effect)
 
@@ -369,7 +426,7 @@ class Simulation(World):
 
     # ------------------------------------------------------------ network
     def _publish(self, home: SimulatedNode, decision: Decision) -> None:
-        self._promises.check_decision(decision)
+        self._promises.check_decision(home, decision)
         if self.scenario.codec:
             decision = decode(DECISIONS, json.loads(json.dumps(encode(decision))))
         self._log.append(decision)
@@ -377,19 +434,8 @@ class Simulation(World):
             home.tell(decision, by_log=True)
             return
         for one in self._launchers.values():
-            if one.is_member:
-                self._deliver(one, decision)
-
-    def _delay_s(self) -> float:
-        network = self.scenario.network
-        if network.spike and self._rng.random() < network.spike:
-            return self._rng.uniform(0, network.spike_s)
-        return self._rng.uniform(*self._delays)
-
-    def _arrives_at(self, link: Link, host: int) -> float:
-        """When something sent now arrives; the store is next door to the launcher of host 0."""
-        now = self.clock.now
-        return now + self._delay_s() if host == 0 else link.arrives_at(now, self._delay_s)
+            if one.is_member and one.follows is home:
+                self._ways.send(home, one, partial(self._read, one, home, decision))
 
     def _send(self, sender: SimulatedNode, message: Message) -> None:
         if not isinstance(message, Beat):
@@ -403,34 +449,31 @@ class Simulation(World):
             self._leader_reads += 1
             sender.tell(message, by_log=True)
             return
-        self._put(sender, message)
+        if (home := sender.follows) is None:
+            return
+        self._put(sender, home, message)
         network = self.scenario.network
         if network.duplicate and self._rng.random() < network.duplicate:
             again_s = self._rng.choice((0.001, 1.0, 60.0)) * self._rng.random()
-            self.clock.call_in(again_s, partial(self._put, sender, message))
+            self.clock.call_in(again_s, partial(self._put, sender, home, message))
 
-    def _put(self, sender: SimulatedNode, message: Message) -> None:
+    def _put(self, sender: SimulatedNode, home: SimulatedNode, message: Message) -> None:
         if sender.alive and not sender.has_quit:
             doomed = self._rng.random() < 0.5
-            at = self._arrives_at(sender.up, sender.host)
-            self.clock.call_at(at, partial(self._arrive, sender, message, doomed))
+            at = self._ways.arrives_at(sender, home)
+            self.clock.call_at(at, partial(self._arrive, sender, home, message, doomed))
 
-    def _arrive(self, sender: SimulatedNode, message: Message, doomed: bool) -> None:
+    def _arrive(
+        self, sender: SimulatedNode, home: SimulatedNode, message: Message, doomed: bool
+    ) -> None:
         if doomed and not sender.alive:
-            return  # it died between taking a number and writing under it
+            return  # it died while it sent it
         self._leader_reads += 1
-        self._tell_leader(message)
+        home.tell(message)
 
-    def _tell_leader(self, message: Message | LauncherEnded) -> None:
-        home = self._launchers.get(0)
-        if home is not None:
-            home.tell(message)
-
-    def _deliver(self, one: SimulatedNode, decision: Decision) -> None:
-        at = one.down.in_order(self._arrives_at(one.down, one.host))
-        self.clock.call_at(at, partial(self._read, one, decision))
-
-    def _read(self, one: SimulatedNode, decision: Decision) -> None:
+    def _read(self, one: SimulatedNode, home: SimulatedNode, decision: Decision) -> None:
+        if one.follows is not home:
+            return  # the connection was closed
         if not isinstance(decision, LeaderBeat):
             one.ops += OPS_PER_DECISION
         if one.is_member:
@@ -438,18 +481,14 @@ class Simulation(World):
 
     def _cut(self, cut: Cut) -> None:
         cut = Cut(self.clock.now, cut.host, cut.for_s, cut.up, cut.down)
-        during = self.clock.now, self.clock.now + cut.for_s
-        self._cuts.append((cut, during[1]))
-        for host in range(self.scenario.hosts) if cut.host == 0 else [cut.host]:
-            if cut.up:
-                self._cuts_up[host].append(during)
-            if cut.down:
-                self._cuts_down[host].append(during)
+        self._ways.cut(cut)
+        self._cuts.append((cut, self.clock.now + cut.for_s))
         for one in self._launchers.values():
             self._suffer(cut, one)
 
     def _suffer(self, cut: Cut, one: SimulatedNode) -> None:
-        if one.host != 0 and cut.host in (one.host, 0):
+        home = 0 if self._home is None else self._home.host
+        if cut.host in (one.host, home):
             # Cut off twice, what gets through in between is old and looks like news.
             helpless = one.signalled or one.stuck or not one.audible
             one.audible = False
@@ -458,7 +497,7 @@ class Simulation(World):
 
     def _pause(self, one: SimulatedNode, for_s: float) -> None:
         one.paused_until = self.clock.now + for_s
-        everyone = one.host == 0  # nobody hears of the leader meanwhile
+        everyone = one is self._home  # nobody hears of the leader meanwhile
         for other in self._launchers.values() if everyone else [one]:
             other.audible = False
             self._promises.break_rules(other)
@@ -467,7 +506,7 @@ class Simulation(World):
     def _suspend(self, one: SimulatedNode, for_s: float) -> None:
         until = max(one.clock.asleep_until, self.clock.now + for_s)
         one.clock.asleep_until = one.paused_until = max(one.paused_until, until)
-        for other in self._launchers.values() if one.host == 0 else [one]:
+        for other in self._launchers.values() if one is self._home else [one]:
             other.audible = False
         if one.signalled or one.stuck:
             self._promises.break_rules(one)
@@ -482,15 +521,94 @@ class Simulation(World):
             bound_s = pace.ask_s + pace.lease_s + answer_s
             self.clock.call_in(bound_s, partial(self._promises.is_awake, one, self.clock.now))
 
-    def _has_store(self) -> bool:
-        home = self._launchers.get(0)
-        return home is None or (home.alive and not home.has_quit)
+    # ------------------------------------------------------------ leadership moves
+    def _approach(self, one: SimulatedNode, node: str) -> None:
+        target = self._by_node[node]
+        at = self._ways.answers_at(one, target)
+        self.clock.call_at(
+            self.clock.now + NO_ANSWER_S if at is None else at,
+            partial(self._answer, one, target, node, late=at is None),
+        )
 
-    def _lose_store(self, why: str) -> None:
-        for one in self._launchers.values():
-            if one.is_member and one.host != 0:
-                at = max(self.clock.now + self._delay_s(), one.down.last_at)
-                self.clock.call_at(at, partial(one.tell, LeaderLost(why)))
+    def _answer(self, one: SimulatedNode, target: SimulatedNode, node: str, *, late: bool) -> None:
+        is_there = target.alive and not target.has_quit
+        is_awake = self.clock.now >= target.paused_until
+        if is_there and not is_awake and not late:
+            again = partial(self._answer, one, target, node, late=True)
+            self.clock.call_in(NO_ANSWER_S, again)
+            return
+        one.tell(Reached(node) if is_there and is_awake and not late else NotReached(node))
+
+    def _give(self, one: SimulatedNode, target: SimulatedNode, offer: Offer) -> None:
+        one.bound_to, one.follows = target, None
+        one.joined_at = one.voted_at = self.clock.now
+        self._ways.send(one, target, partial(self._offered, one, target, offer))
+        if not target.alive or target.has_quit:
+            at = self._ways.in_order(one, target)
+            self.clock.call_at(at, partial(one.tell, PeerDied(target.name)))
+
+    def _offered(self, voter: SimulatedNode, target: SimulatedNode, offer: Offer) -> None:
+        if target.core.leader is not None and target.alive and not target.has_quit:
+            self._follows(voter, target)
+        target.tell(offer)
+
+    def _follows(self, voter: SimulatedNode, home: SimulatedNode) -> None:
+        voter.follows = home
+        self._ways.send(home, voter, partial(self._found, voter, home))
+
+    def _found(self, voter: SimulatedNode, home: SimulatedNode) -> None:
+        if voter.follows is not home:
+            return
+        voter.was_held_up = self.clock.now - voter.voted_at >= self.scenario.pace.fence_s
+        voter.tell(Follows())
+
+    def _release(self, one: SimulatedNode, voter: SimulatedNode, term: int) -> None:
+        self._ways.send(one, voter, partial(self._released, one, voter, term))
+
+    def _released(self, one: SimulatedNode, voter: SimulatedNode, term: int) -> None:
+        if voter.bound_to is one:
+            voter.bound_to = None
+        voter.tell(Released(one.name, term))
+
+    def _take_over(self, one: SimulatedNode, leads: Leads) -> None:
+        self.takeovers += 1
+        self._promises.check_takeover(one, leads)
+        self._home = one.follows = one
+        leader = one.core.leader
+        assert leader is not None
+        one.watch(leader)
+        for cut, until in self._cuts:
+            if until > self.clock.now and cut.host == one.host:
+                for other in self._launchers.values():
+                    self._suffer(cut, other)
+        for offer in leads.offers:
+            voter = self._by_node[offer.node]
+            if voter is not one:
+                self._follows(voter, one)
+        self._meet_all()
+
+    def _is_gone(self, one: SimulatedNode) -> None:
+        """A launcher has left: nobody reaches it any more."""
+        for other in self._by_node.values():
+            if other is one or not other.is_member:
+                continue
+            at = self._ways.in_order(one, other)
+            if other.follows is one:
+                self.clock.call_at(at, partial(self._lose_leader, other, one))
+            if other.bound_to is one:
+                self.clock.call_at(at, partial(other.tell, PeerDied(one.name)))
+
+    def _lose_leader(self, one: SimulatedNode, leader: SimulatedNode) -> None:
+        if one.follows is leader:
+            one.tell(LeaderDied("its kernel says so"))
+
+    def _may_have_leader(self) -> bool:
+        """One leads, or may lead."""
+        home = self._home
+        if home is None or (home.alive and not home.has_quit):
+            return True
+        followers = (one for one in self._launchers.values() if one.is_member)
+        return any(one.core.member.cycle >= 0 or one.bound_to for one in followers)
 
     # ------------------------------------------------------------ ranks
     def _fail_ranks(
@@ -537,4 +655,5 @@ class Simulation(World):
             self._maybe_members.popleft()  # who has left stays away, so that each is asked once
         if self._arriving or self._maybe_members:
             return False
-        return not self._has_store() and not any(self._promises.running.values())
+        has_gone = self._home is not None and (not self._home.alive or self._home.has_quit)
+        return has_gone and not any(self._promises.running.values())

@@ -12,11 +12,13 @@ import pytest
 
 from holdfast.base.pure.budget import Budget
 from holdfast.health.pure.gate import HealthGate
+from holdfast.job.pure import succession
 from holdfast.job.pure.assign import Policy as NodePolicy
 from holdfast.job.pure.leader import Effect, Event, LauncherEnded, Leader
-from holdfast.job.pure.member import Member, MemberPhase
+from holdfast.job.pure.member import LeaderReplaced, Member, MemberPhase
 from holdfast.job.pure.membership import JobOutcome, Join, StopCycle
 from holdfast.job.pure.rules import RestartPolicy, Rules
+from holdfast.job.pure.succession import Allegiance, LeaderDied, Leads, Ready, Succession
 from holdfast.job.pure.timing import VERDICT_SHARE, Pace
 from holdfast.node.pure.launcher import Launcher
 from holdfast.node.pure.node import Node
@@ -36,6 +38,7 @@ from tests.simulation.scenario import (
     Suspend,
     random_scenario,
     random_suspension,
+    random_takeovers,
 )
 from tests.simulation.simulate import main, one_restart
 from tests.simulation.simulated_node import SimulatedNode
@@ -300,13 +303,13 @@ class BelievesBrokenConnections(Simulation):
     def _cut(self, cut: Cut) -> None:
         super()._cut(cut)
         one = self._launchers.get(cut.host)
-        if one is not None and cut.host != 0:
-            self._tell_leader(LauncherEnded(one.core.member.node))
+        if one is not None and cut.host != 0 and one.follows is not None:
+            one.follows.tell(LauncherEnded(one.core.member.node))
 
 
 def test_the_simulator_notices_a_broken_connection_that_is_taken_for_a_death() -> None:
     """Ranks of two cycles run at a time: only a kernel proves that a launcher has ended."""
-    cut = Cut(0.1, 2, 0.5)
+    cut = Cut(0.1, 1, 0.5)
     run(small(faults=(cut,)))
     with pytest.raises(Violation, match=r"R-[12]|refused"):
         BelievesBrokenConnections(small(faults=(cut,))).run()
@@ -417,6 +420,105 @@ def test_the_simulator_finds_a_bug_in_each_machine(
 ) -> None:
     monkeypatch.setattr(kind, method, bug)
     assert first_violation(hosts, 1500 if hosts == 1 else 60) is not None
+
+
+# ---------------------------------------------------------------- leadership moves
+def takeover(seed: int, hosts: int) -> tuple[Scenario, Result, int]:
+    scenario = random_takeovers(seed, hosts)
+    simulation = Simulation(scenario, seed)
+    result = simulation.run()
+    return scenario, result, simulation.takeovers
+
+
+@pytest.mark.parametrize(("hosts", "seeds"), [(3, 150), (5, 150), (9, 60), (33, 4)])
+def test_no_leader_that_dies_breaks_a_promise_or_ends_a_job(hosts: int, seeds: int) -> None:
+    """R-1, R-2, B-1, S-1 hold; and a majority that lives and has the proof always continues.
+
+    Several die, at the same time or one after the other, in the middle of a restart or of the
+    search for the next one; some return.
+    """
+    first = FRESH.randrange(2**31)
+    moved = 0
+    for seed in range(first, first + seeds):
+        again = f"simulate --takeovers --nodes {hosts} --seed {seed}"
+        try:
+            scenario, result, takeovers = takeover(seed, hosts)
+        except Violation as violation:
+            pytest.fail(f"{violation}\n{again}", pytrace=False)
+        moved += takeovers
+        if scenario.proofs == 1.0:
+            assert result.end is not None, again
+            assert result.end.outcome is JobOutcome.SUCCEEDED, again
+    assert moved >= seeds / 3
+
+
+def takes_a_third(votes: Any, electorate: frozenset[str]) -> bool:
+    return 3 * len(electorate.intersection(votes)) >= len(electorate)
+
+
+def starts_at_once(self: Leader, before: Leads, now: float) -> None:
+    """The next cycle does not wait for launchers from which no word came."""
+    inherit(self, before, now)
+    self._unaccounted.clear()
+    self._start_early_if_sure()
+
+
+def votes_with_ranks(self: Launcher, died: LeaderDied) -> list[Any]:
+    """A launcher votes while its ranks run."""
+    addressed = on_leader_died(self, died)
+    member = self.member
+    join = Join(member.node, member.desc, member.cycle)
+    is_moving = any(isinstance(event, LeaderReplaced) for _, event in addressed)
+    return [*addressed, (self.succession, Ready(join))] if is_moving else addressed
+
+
+def votes_twice(self: Succession, node: str, now: float) -> None:
+    """A launcher that has voted votes for the next one as well."""
+    on_reached(self, node, now)
+    self.allegiance = Allegiance.SEEKING
+    self._seek(now)
+
+
+on_reached = Succession._on_reached
+inherit, on_leader_died = Leader._inherit, Launcher._on_leader_died
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "bug"),
+    [
+        (Succession, "_on_reached", votes_twice),
+        (succession, "is_majority", takes_a_third),
+        (Leader, "_inherit", starts_at_once),
+        (Launcher, "_on_leader_died", votes_with_ranks),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_the_simulator_finds_a_bug_in_the_succession(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, method: str, bug: Any
+) -> None:
+    monkeypatch.setattr(kind, method, bug)
+    with pytest.raises(Violation):
+        many_takeovers()
+
+
+def many_takeovers() -> None:
+    each_death_of_a_leader()
+    for seed, hosts in product(range(400), (4, 6)):
+        takeover(seed, hosts)
+
+
+def each_death_of_a_leader() -> None:
+    """At each step of a job of five that restarts: one dies, or its successor as well."""
+    scenario = small(hosts=5, faults=(RankFails(0.05, 1),), work_s=0.2, proofs=1.0)
+    rules = replace(scenario.rules, nodes=NodePolicy(2, 5), first_last_call_s=0.02)
+    scenario = replace(scenario, rules=rules)
+    for step in deaths(scenario, 0):
+        Simulation(scenario, 0, ((step, 0),)).run()
+        Simulation(scenario, 0, ((step, 0), (step + 40, 1))).run()
+
+
+def test_a_leader_can_die_at_any_step_and_so_can_the_next() -> None:
+    each_death_of_a_leader()
 
 
 def test_no_history_of_one_node_breaks_a_promise() -> None:

@@ -94,7 +94,13 @@ def job(words: list[str]) -> Stage:
     network = Network(delay_s=(0.001, 0.001))
     nproc = 2 if of_one or "pairs" in words else 1
     pace = Pace(join_timeout_s=60.0)
-    scenario = Scenario(0, rules, pace, network, work_s=500.0, nproc=nproc, calls="calls" in words)
+    scenario = Scenario(
+        *(0, rules, pace, network),
+        work_s=500.0,
+        nproc=nproc,
+        calls="calls" in words,
+        proofs=float("proofs" in words),
+    )
     simulation = Simulation(scenario, trace=True)
     faults: dict[str, Callable[[float, int], Fault]] = {
         "fail": partial(RankFails, every=True),

@@ -87,6 +87,24 @@ def connect(address: tuple[Any, ...], timeout_s: float = _ATTEMPT_S) -> socket.s
     return connecting
 
 
+def connect_host(host: str, port: int) -> socket.socket:
+    """A connection to a name or an address.
+
+    Raises:
+        OSError: There is none; ConnectionRefusedError: each of its addresses refuses it.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    last: OSError = ConnectionRefusedError(errno.ECONNREFUSED, "no process listens there")
+    for _, _, _, _, address in found:
+        try:
+            return connect(address)
+        except ConnectionRefusedError:
+            pass
+        except OSError as error:
+            last = error
+    raise last
+
+
 def _try(host: str, port: int, timeout_s: float) -> tuple[socket.socket | None, str]:
     """A connection, or why there is none just now."""
     try:

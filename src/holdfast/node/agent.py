@@ -53,6 +53,7 @@ from holdfast.job.pure.member import (
     WaitAsSpare,
 )
 from holdfast.job.pure.membership import Decision, Join, Message
+from holdfast.job.pure.succession import ToShell
 from holdfast.net.loop import Loop
 from holdfast.node.console import LOGGER, STDERR, STDOUT, PumpHandler, log_note
 from holdfast.node.control_endpoint import ControlEndpoint
@@ -419,6 +420,9 @@ class NodeAgent:
             return
         if isinstance(effect, Decision):
             self._log.publish(effect)
+            return
+        if isinstance(effect, ToShell):
+            self._log.move(effect)
             return
         match effect:
             case StartRanks():

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.job.pure.membership import Decision, Message
+from holdfast.job.pure.succession import ToShell
 from holdfast.node.pure.launcher import Event, Met
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ class JobLog(Protocol):
 
     def publish(self, decision: Decision) -> None:
         """Append a decision; only where the leader is."""
+
+    def move(self, effect: ToShell) -> None:
+        """Take part in finding the next leader; only where there are several launchers."""
 
     def take(self) -> Event | None:
         """The next event; None: there is none."""
@@ -71,6 +75,9 @@ class LocalLog:
     def publish(self, decision: Decision) -> None:
         """See :meth:`JobLog.publish`."""
         self._events.append(decision)
+
+    def move(self, effect: ToShell) -> None:
+        """See :meth:`JobLog.move`."""
 
     def take(self) -> Event | None:
         """See :meth:`JobLog.take`."""

@@ -15,6 +15,7 @@ from holdfast.job.pure.assign import Policy
 from holdfast.job.pure.member import Member
 from holdfast.job.pure.membership import Descriptor
 from holdfast.job.pure.rules import RestartPolicy, Rules
+from holdfast.job.pure.succession import Succession
 from holdfast.job.pure.timing import Pace
 from holdfast.node.console import LOGGER
 from holdfast.node.job_log import JobLog, LocalLog
@@ -62,7 +63,9 @@ def make_launcher(plan: LaunchPlan, node_id: str, port: int) -> Launcher:
         evidence=NodeEvidence(evidence_s(plan), socket.gethostname()),
     )
     pace = Pace.of_one() if plan.meeting is None else plan.meeting.pace
-    return Launcher(node, Member(node_id, _descriptor(plan, port), pace), make_rules(plan))
+    moves = plan.meeting is not None and plan.meeting.place.other is None
+    member = Member(node_id, _descriptor(plan, port), pace)
+    return Launcher(node, member, make_rules(plan), Succession(pace) if moves else None)
 
 
 def evidence_s(plan: LaunchPlan) -> float:

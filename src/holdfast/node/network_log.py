@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast.base import clock
 from holdfast.base.bounded import CallInThread
 from holdfast.base.pure.deadlines import earliest
+from holdfast.base.pure.never import assert_never
 from holdfast.base.pure.printable import one_line
 from holdfast.errors import LaunchError
+from holdfast.job.link.endpoint_watch import EndpointWatch
 from holdfast.job.link.finding import (
     Finder,
     JobIsOverError,
@@ -32,12 +34,35 @@ from holdfast.job.link.leader_link import LeaderLink, LinkCallbacks
 from holdfast.job.pure.leader import LauncherEnded
 from holdfast.job.pure.link import LeadYourself, LedElsewhere
 from holdfast.job.pure.member import LeaderLost
-from holdfast.job.pure.membership import Decision, End, Join, Leave, Message
+from holdfast.job.pure.membership import (
+    Beat,
+    Decision,
+    End,
+    Join,
+    Leave,
+    Message,
+    Round,
+    Successor,
+)
+from holdfast.job.pure.succession import (
+    Approach,
+    Follows,
+    Give,
+    LeaderDied,
+    Leads,
+    NotReached,
+    PeerDied,
+    Reached,
+    Release,
+    Released,
+    ToShell,
+)
 from holdfast.job.pure.timing import LAST_WORDS_S
 from holdfast.net.address import interface_of
+from holdfast.net.pure.address import Endpoint
 from holdfast.net.tcp import tune
 from holdfast.node.late_launcher import EndedJobs
-from holdfast.node.pure.launcher import Event, Met
+from holdfast.node.pure.launcher import Event, Met, SteppedDown
 
 if TYPE_CHECKING:
     from holdfast.job.link.meeting_place import MeetingPlace
@@ -93,6 +118,18 @@ class NetworkLog:
         """The job has, so that its leader may be gone."""
         self._is_over = False
         """For this launcher, which has sent its last message."""
+        self._leader_at: tuple[str, int] | None = None
+        """Where the leader serves, as it says itself; it has answered there."""
+        self._checks: CallInThread[bool] | None = None
+        self._candidate: Successor | None = None
+        """The launcher that this one would have lead the job, or that it looks for."""
+        self._is_reached = False
+        """That one has answered."""
+        self._kept: list[Message] = []
+        """For the next leader."""
+        self._has_formed = False
+        """A round, as the leader."""
+        self._endpoint: EndpointWatch | None = None
         self._named: LedElsewhere | None = None
         """The leader that is being tried."""
         self._has_named_other = False
@@ -111,6 +148,9 @@ class NetworkLog:
         self._is_over = self._is_over or isinstance(message, Leave)
         if self._leads:
             self._events.append(message)
+        elif self._candidate is not None:
+            if not isinstance(message, Beat):
+                self._kept.append(message)
         elif self._link is not None:
             self._link.send(message)
         if isinstance(message, Join) and not self._has_joined:
@@ -122,8 +162,29 @@ class NetworkLog:
         assert self._server is not None
         if isinstance(decision, End):
             self._note_end(decision)  # before a launcher reads it, and a new run begins
+        self._has_formed = self._has_formed or isinstance(decision, Round)
         self._events.append(decision)
         self._server.publish(decision)
+
+    def move(self, effect: ToShell) -> None:
+        """See :meth:`.JobLog.move`."""
+        match effect:
+            case Approach(successor):
+                self._approach(successor)
+            case Give(offer=offer):
+                if self._link is not None:
+                    self._link.give(offer)
+            case Release(nodes, term):
+                assert self._server is not None
+                for node in nodes:
+                    self._server.release(node, term)
+            case Leads(term):
+                self._leave_link()
+                self._lead()
+                self._events += self._kept
+                self._watch_endpoint(term)
+            case _:
+                assert_never(effect)
 
     def take(self) -> Event | None:
         """See :meth:`.JobLog.take`. Raises LaunchError where no rendezvous is possible."""
@@ -141,12 +202,12 @@ class NetworkLog:
 
     def next_deadline(self) -> float | None:
         """See :meth:`.JobLog.next_deadline`."""
-        parts = (part.next_deadline() for part in (self._server, self._link) if part is not None)
-        return earliest(*parts)
+        parts = self._server, self._link, self._endpoint
+        return earliest(*(part.next_deadline() for part in parts if part is not None))
 
     def on_time(self) -> None:
         """See :meth:`.JobLog.on_time`."""
-        for part in (self._server, self._link):
+        for part in (self._server, self._link, self._endpoint):
             if part is not None:
                 part.on_time()
 
@@ -154,6 +215,8 @@ class NetworkLog:
         """See :meth:`.JobLog.close`."""
         self._is_over = True
         self._finder.stop.set()
+        if self._endpoint is not None:
+            self._endpoint.close()
         if self._link is not None:
             self._link.close(LAST_WORDS_S)
         if self._server is not None:
@@ -170,6 +233,7 @@ class NetworkLog:
 
     # ------------------------------------------------------------ looking for the leader
     def _look(self, call: Callable[[], WayIn] | Callable[[], socket.socket]) -> None:
+        """In the place of an earlier search; its result is dropped."""
         self._search = CallInThread(call, "holdfast-find", self._wake)
 
     def _wake(self) -> None:
@@ -180,15 +244,20 @@ class NetworkLog:
     def _on_search_ended(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
-        search, self._search = self._search, None
-        if search is None or self._is_over:
+        if self._endpoint is not None:
+            self._endpoint.on_connected()
+        search = self._search
+        if search is None or not search.has_ended():
+            return  # an earlier one has
+        self._search = None
+        if self._is_over:
             return
         try:
             found = search.result()
         except JobIsOverError as error:
             self._events.append(error.end)
-        except LeaderEndedError:
-            self._lose("its launcher has ended")
+        except LeaderEndedError as error:
+            self._on_ended(str(error), is_proved=error.is_proved)
         except ConnectionError as error:
             self._on_unreachable(str(error))
         except NoTorchError as error:
@@ -208,13 +277,27 @@ class NetworkLog:
         self._own, self._election = found.own, found.election
         place = self._place
         self._server = JobServer(
-            found.listener, self._loop, place.run_id, place.secret, place.silence_s, LOGGER.warning
+            found.listener,
+            self._loop,
+            place.run_id,
+            place.secret,
+            place.silence_s,
+            LOGGER.warning,
+            self._on_message,
+            self._on_led_by,
         )
         if found.connected is None:
             if place.other is not None:
                 self._log_first()
             self._lead()
             return
+        self._link = self._make_link()
+        self._connect(found.connected)
+
+    def _make_link(self, candidate: Successor | None = None) -> LeaderLink:
+        """``candidate``: this launcher would have that one lead; None: it leads already."""
+        assert self._loop is not None
+        place = self._place
         callbacks = LinkCallbacks(
             admitted=self._on_admitted,
             decided=self._on_decided,
@@ -223,10 +306,15 @@ class NetworkLog:
             broken=self._on_broken,
             lost=self._on_lost,
             log=LOGGER.warning,
+            ended=lambda why: self._on_ended(why, is_proved=True),
+            reached=self._on_reached,
+            released=self._on_released,
         )
         about = place.run_id, place.secret, self._node_id, self._name
-        self._link = LeaderLink(self._loop, *about, callbacks)
-        self._connect(found.connected)
+        if candidate is None:
+            return LeaderLink(self._loop, *about, callbacks)
+        answer_s = place.silence_s / 5
+        return LeaderLink(self._loop, *about, callbacks, offers=True, answer_s=answer_s)
 
     def _connect(self, connected: socket.socket) -> None:
         assert self._link is not None
@@ -242,6 +330,9 @@ class NetworkLog:
         self._link.connected(connected, self._own.address, self._server.port)
 
     def _on_unreachable(self, why: str) -> None:
+        if self._candidate is not None:
+            self._report_candidate(NotReached(self._candidate.node))
+            return
         named, self._named = self._named, None
         if named is None or self._link is None:
             self._lose(why)
@@ -252,9 +343,12 @@ class NetworkLog:
     def _on_broken(self, why: str) -> None:
         if self._is_over:
             return
+        if self._candidate is not None and not self._is_reached:
+            self._report_candidate(NotReached(self._candidate.node))
+            return
         if self._has_met:
-            address = self._leader_address
-            self._look(lambda: self._finder.find_again(address))
+            address, own = self._leader_address, self._leader_at
+            self._look(lambda: self._finder.find_again(address, own))
             return
         if clock.monotonic() >= self._meet_by:
             self._lose(f"launchers cannot meet at {self._place}: no launcher answers there ({why})")
@@ -267,15 +361,29 @@ class NetworkLog:
 
     # ------------------------------------------------------------ answers of the leader
     def _on_admitted(self) -> None:
-        self._meet(leads=False)
+        if self._candidate is None:
+            self._meet(leads=False)
+            return
+        candidate, self._candidate = self._candidate, None
+        LOGGER.info(
+            "the launcher at %s leads the job now", Endpoint(candidate.addr, candidate.port)
+        )
+        self._events.append(Follows())
+        kept, self._kept = self._kept, []
+        for message in kept:
+            self.send(message)
+        self._on_news()
 
     def _on_decided(self, decision: Decision) -> None:
+        if isinstance(decision, Round) and decision.leads_at is not None:
+            self._note_leader(decision.leads_at)
         self._has_ended = self._has_ended or isinstance(decision, End)
         self._events.append(decision)
         self._on_news()
 
     def _on_led_elsewhere(self, answer: LedElsewhere) -> None:
-        self._log_other_job(answer.host_of)
+        if answer.host_of:
+            self._log_other_job(answer.host_of)
         self._named = answer
         self._look(lambda: self._finder.find_at(answer.addr, answer.port))
 
@@ -287,20 +395,113 @@ class NetworkLog:
         self._on_news()
 
     def _on_lost(self, why: str) -> None:
+        if self._candidate is not None:
+            self._report_candidate(NotReached(self._candidate.node))
+            return
         self._lose(why)
+        self._on_news()
+
+    # ------------------------------------------------------------ leadership moves
+    def _note_leader(self, at: Successor) -> None:
+        """Its death is proved where it serves itself; the endpoint may be a proxy's."""
+        own = (at.addr, at.port)
+        if own == self._leader_at or not at.port:
+            return
+        self._leader_at = None
+        if own == self._leader_address[:2]:
+            self._leader_at = own
+            return
+        finder = self._finder
+
+        def check() -> bool:
+            if answers := finder.answers(*own):
+                self._leader_at = own
+            return answers
+
+        self._checks = CallInThread(check, "holdfast-check")
+
+    def _on_ended(self, why: str, *, is_proved: bool) -> None:
+        if self._candidate is not None:
+            # It has answered, and is dead.
+            self._report_candidate(PeerDied(self._candidate.node))
+        elif is_proved and not self._is_over and not self._has_ended:
+            self._events.append(LeaderDied(why))
+            self._on_news()
+        else:
+            self._lose(why)
+            self._on_news()
+
+    def _approach(self, successor: Successor) -> None:
+        self._leave_link()
+        self._candidate, self._is_reached = successor, False
+        self._leader_at = None
+        self._link = self._make_link(successor)
+        self._look(lambda: self._finder.find_candidate(successor.addr, successor.port))
+
+    def _leave_link(self) -> None:
+        self._search = self._candidate = None
+        if self._link is not None:
+            self._link.close(0.0)
+            self._link = None
+
+    def _on_reached(self) -> None:
+        if self._candidate is not None:
+            self._is_reached = True
+            self._leader_at = (self._candidate.addr, self._candidate.port)
+            self._report_candidate(Reached(self._candidate.node))
+
+    def _watch_endpoint(self, term: int) -> None:
+        """A launcher that starts there later would lead a job of its own."""
+        assert self._loop is not None
+        assert self._own is not None
+        assert self._server is not None
+        place = self._place
+
+        def make_link(callbacks: LinkCallbacks) -> LeaderLink:
+            assert self._loop is not None
+            about = place.run_id, place.secret, self._node_id, self._name
+            return LeaderLink(self._loop, *about, callbacks, leads=term)
+
+        own = (self._own.address, self._server.port)
+        self._endpoint = EndpointWatch(place, self._finder, own, make_link, self._wake)
+
+    def _on_led_by(self, addr: str, port: int) -> None:
+        """The launcher there leads the job: this one has the endpoint of one that has died."""
+        assert self._server is not None
+        if not self._leads or self._has_formed or self._is_over:
+            return
+        at = Endpoint(addr, port)
+        LOGGER.info("the job is led by the launcher at %s: this one joins it", at)
+        self._leads = False
+        self._server.led_by(addr, port)
+        self._events.append(SteppedDown())
+        self._link = self._make_link()
+        self._named = LedElsewhere(addr, port, "")
+        self._look(lambda: self._finder.find_at(addr, port))
+        self._on_news()
+
+    def _on_released(self, term: int) -> None:
+        if self._candidate is not None:
+            self._report_candidate(Released(self._candidate.node, term))
+
+    def _report_candidate(self, event: Reached | NotReached | PeerDied | Released) -> None:
+        self._events.append(event)
         self._on_news()
 
     def _lead(self) -> None:
         assert self._server is not None
         self._leads = True
-        self._server.lead(self._on_message, self._on_launcher_ended)
-        self._meet(leads=True)
+        self._server.lead(self._on_launcher_ended)
+        if not self._has_met:
+            self._meet(leads=True)
 
     def _meet(self, *, leads: bool) -> None:
         assert self._own is not None
         self._has_met = True
         if not self._is_leaving():
-            self._events.append(Met(leads, self._own.address))
+            moves = self._server is not None and self._place.other is None
+            port = self._server.port if self._server is not None and moves else 0
+            self._events.append(Met(leads, self._own.address, port))
             self._on_news()
 
     def _on_message(self, message: Message) -> None:

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 from holdfast.base.pure.value import Value
 from holdfast.net.address import gloo_interface, is_own_address, publish, way_to_endpoint
 from holdfast.net.pure.address import unmapped
-from holdfast.net.reach import PeerUnreachableError, connect, connect_when_reachable
+from holdfast.net.reach import (
+    PeerUnreachableError,
+    connect,
+    connect_host,
+    connect_when_reachable,
+)
 from holdfast.net.tcp import bound_socket
 
 if TYPE_CHECKING:
@@ -72,7 +77,14 @@ class NoTorchError(Exception):
 
 
 class LeaderEndedError(ConnectionError):
-    """The host of the leader is there, and no process listens where the leader did."""
+    """The host of the leader is there, and no process listens where the leader did.
+
+    ``is_proved`` False: it may be that of a proxy.
+    """
+
+    def __init__(self, *, is_proved: bool) -> None:
+        super().__init__("its launcher has ended")
+        self.is_proved = is_proved
 
 
 class Finder:
@@ -148,8 +160,22 @@ class Finder:
         """
         return connect_when_reachable(addr, port, 0.0, self.stop)
 
-    def find_again(self, address: tuple[object, ...]) -> socket.socket:
+    def find_candidate(self, addr: str, port: int) -> socket.socket:
+        """The same, of a launcher that has been there.
+
+        Raises:
+            ConnectionError: There is none.
+        """
+        try:
+            return connect_host(addr, port)
+        except OSError as error:
+            raise ConnectionError(str(error)) from error
+
+    def find_again(self, address: tuple[object, ...], own: tuple[str, int] | None) -> socket.socket:
         """A connection to the leader that was lost; waits until there is one.
+
+        ``own``: where it serves, as it says itself, if it has answered there; None: not known. The
+        address may be a proxy's, which refuses for reasons of its own.
 
         Raises:
             LeaderEndedError: Its host is there, and it is not.
@@ -160,10 +186,27 @@ class Finder:
             try:
                 return connect(address)
             except ConnectionRefusedError:
-                raise LeaderEndedError("its launcher has ended") from None
+                if own is None or own == tuple(address[:2]):
+                    raise LeaderEndedError(is_proved=own is not None) from None
             except OSError:  # the way to it is broken: its silence will be judged
-                pause_s = _PAUSE_S
+                pass
+            if own is not None:
+                try:
+                    return connect_host(*own)
+                except ConnectionRefusedError:
+                    raise LeaderEndedError(is_proved=True) from None
+                except OSError:
+                    pass
+            pause_s = _PAUSE_S
         raise ConnectionError("stopped")
+
+    def answers(self, addr: str, port: int) -> bool:
+        """Whether a program accepts connections there."""
+        try:
+            connect_host(addr, port).close()
+        except OSError:
+            return False
+        return True
 
     def _log_search(self) -> None:
         LOGGER.info("looking for the others of the job %r at %s", self._place.run_id, self._place)

@@ -34,7 +34,14 @@ from holdfast.job.pure.link import (
     Secret,
     is_nonce,
 )
-from holdfast.job.pure.membership import MESSAGES, Decision, Leave, Message
+from holdfast.job.pure.membership import (
+    MESSAGES,
+    Decision,
+    Leave,
+    Message,
+    Round,
+    StopCycle,
+)
 from holdfast.net.channel import RefusedError
 from holdfast.net.pure import frames
 from holdfast.net.pure.address import is_address, is_link_local, is_loopback, unmapped
@@ -80,7 +87,7 @@ class _Launcher:
 
 
 class JobServer:
-    """One launcher's listener. Nothing is answered for its own job before :meth:`lead`.
+    """One launcher's listener. Before :meth:`lead` it takes votes for its own job, and no more.
 
     Args:
         listener: Bound and listening; closed with the server.
@@ -89,6 +96,8 @@ class JobServer:
         secret: Of the job.
         silence_s: How long a launcher may be silent.
         log: Called with each line about a caller that was cut off.
+        on_message: Called with each message.
+        on_led_by: Called with the address of a launcher that proves that it leads the job.
     """
 
     def __init__(
@@ -99,6 +108,8 @@ class JobServer:
         secret: str | None,
         silence_s: float,
         log: Callable[[str], None],
+        on_message: Callable[[Message], None],
+        on_led_by: Callable[[str, int], None] = lambda *_: None,
     ) -> None:
         self.port: int = listener.getsockname()[1]
         self._listener = listener
@@ -107,9 +118,13 @@ class JobServer:
         self._secret = Secret(secret, self._job)
         self._silence_s = silence_s
         self._session = ""
-        self._on_message: Callable[[Message], None] = lambda _: None
+        self._on_message = on_message
+        self._on_led_by = on_led_by
+        self._led_at: tuple[str, int] | None = None
         self._on_ended: Callable[[str], None] = lambda _: None
         self._decisions = Outbox()
+        self._round: bytes | None = None
+        """That of the cycle that runs: a launcher that comes late finds the next leader by it."""
         self._launchers: dict[str, _Launcher] = {}
         self._other_jobs: dict[str, tuple[str, int]] = {}
         self._probes: dict[int, socket.socket] = {}
@@ -124,19 +139,37 @@ class JobServer:
         )
         self._server.open()
 
-    def lead(self, on_message: Callable[[Message], None], on_ended: Callable[[str], None]) -> None:
-        """Admit the launchers of the job from now on.
+    def lead(self, on_ended: Callable[[str], None]) -> None:
+        """Admit the launchers of the job from now on, and those that have given their votes.
 
-        ``on_message``: called with each message. ``on_ended``: called with the id of a node whose
-        launcher has ended without a last message.
+        ``on_ended``: called with the id of a node whose launcher has ended without a last message.
         """
         self._session = os.urandom(8).hex()
-        self._on_message, self._on_ended = on_message, on_ended
+        self._on_ended = on_ended
+        for launcher in self._launchers.values():
+            if launcher.channel is not None:
+                launcher.channel.send(encode(Admitted(self._session, launcher.received, 0)))
+            elif launcher.has_left:
+                on_ended(launcher.node)
+
+    def led_by(self, addr: str, port: int) -> None:
+        """The job is led there: callers are sent on."""
+        self._session, self._led_at = "", (addr, port)
+
+    def release(self, node: str, term: int) -> None:
+        """Give a vote back; see :class:`.Released`."""
+        for name, launcher in [*self._launchers.items()]:
+            if launcher.node == node and launcher.channel is not None:
+                del self._launchers[name]
+                launcher.channel.send(encode(NotAdmitted(Refusal.NOT_ELECTED, term=term)))
+                launcher.channel.on_closed = _ignore
 
     def publish(self, decision: Decision) -> None:
         """Send the next decision to all launchers."""
         frame = frames.encode(encode(decision), FRAME_BYTES_MAX)
         self._decisions.add(frame)
+        if isinstance(decision, Round | StopCycle):
+            self._round = frame if isinstance(decision, Round) else None
         for launcher in self._launchers.values():
             if (channel := launcher.channel) is None:
                 continue
@@ -187,7 +220,13 @@ class JobServer:
             self._server.admit(channel, _ignore, _ignore, len(greeting.job))
             channel.close()
             return
-        if not self._session:
+        is_welcome = self._session or greeting.offers or greeting.leads
+        if not is_welcome and self._led_at is not None:
+            channel.send(encode(LedElsewhere(*self._led_at, "")))
+            self._server.admit(channel, _ignore, _ignore, len(greeting.job))
+            channel.close()
+            return
+        if not is_welcome:
             channel.send(encode(NotAdmitted(Refusal.NOT_LEADER)))
             raise RefusedError("looks for the leader of the job, which is not here")
         nonce = os.urandom(NONCE_BYTES).hex()
@@ -221,6 +260,12 @@ class JobServer:
                 f"({here}). If it belongs to the job, give all launchers the same {SECRET} in "
                 "their environment, or --rdzv-conf secret="
             )
+        if greeting.leads:
+            channel.send(encode(NotAdmitted(Refusal.LED_BY_CALLER)))
+            self._server.admit(channel, _ignore, _ignore, FRAME_BYTES_MAX)
+            channel.close()
+            self._on_led_by(greeting.addr, greeting.port)
+            return
         launcher, decided = self._launchers.get(greeting.launcher), self._decisions.count
         missed = self._decisions.after(greeting.received) if greeting.session else ()
         if greeting.session not in ("", self._session):
@@ -236,6 +281,8 @@ class JobServer:
             launcher = self._launchers[greeting.launcher] = _Launcher(greeting.name)
         if launcher.channel is not None:
             launcher.channel.close()  # the launcher has seen its end before this side did
+        if greeting.offers:
+            launcher.received = 0  # it sends its vote again, and all after that
         if greeting.session:
             decided = greeting.received
         own, theirs = channel.addresses()
@@ -253,7 +300,10 @@ class JobServer:
             lambda _: self._lose(launcher, channel),
             FRAME_BYTES_MAX,
         )
-        channel.send(encode(Admitted(self._session, launcher.received, decided)))
+        if self._session and not greeting.session and self._round is not None:
+            missed, decided = [self._round], decided - 1
+        if self._session:
+            channel.send(encode(Admitted(self._session, launcher.received, decided)))
         for missed_frame in missed or ():
             channel.send_frame(missed_frame)
         if not launcher.answers:

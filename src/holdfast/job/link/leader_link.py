@@ -35,7 +35,7 @@ from holdfast.job.pure.link import (
     Secret,
     is_nonce,
 )
-from holdfast.job.pure.membership import DECISIONS, Decision, Message
+from holdfast.job.pure.membership import DECISIONS, Decision, Message, Offer
 from holdfast.job.pure.timing import WELCOME_S
 from holdfast.net.channel import Channel, RefusedError
 from holdfast.net.pure import frames
@@ -56,8 +56,11 @@ class LinkCallbacks(Value):
         led_elsewhere: The connection leads to the leader of another job, which knows this job's.
         lead: It knows none: this launcher is to lead.
         broken: The connection is gone; to be made again with :meth:`LeaderLink.connected`.
-        lost: The leader is gone for good, or refuses this launcher, for this reason.
+        lost: The leader refuses this launcher, for this reason.
         log: A line for people.
+        ended: The leader has died, as the program shows that has its address now.
+        reached: It would take a vote (:class:`LeaderLink` ``offers``).
+        released: It will not lead; the next term in which it could.
     """
 
     admitted: Callable[[], None]
@@ -67,6 +70,9 @@ class LinkCallbacks(Value):
     broken: Callable[[str], None]
     lost: Callable[[str], None]
     log: Callable[[str], None]
+    ended: Callable[[str], None]
+    reached: Callable[[], None] = lambda: None
+    released: Callable[[int], None] = lambda _: None
 
 
 class LeaderLink:
@@ -78,6 +84,10 @@ class LeaderLink:
         launcher: Names this incarnation of the launcher.
         name: Its host and pid, for people.
         callbacks: See there.
+        offers: The other end does not lead yet: it gets a vote, by :meth:`give`.
+        leads: The term in which this launcher leads; the other end was started anew, and is to
+            know that.
+        answer_s: How long the other end may take to answer.
     """
 
     def __init__(
@@ -88,6 +98,10 @@ class LeaderLink:
         launcher: str,
         name: str,
         callbacks: LinkCallbacks,
+        *,
+        offers: bool = False,
+        leads: int = 0,
+        answer_s: float = WELCOME_S,
     ) -> None:
         self._descriptors = descriptors
         self._run_id = run_id
@@ -96,6 +110,10 @@ class LeaderLink:
         self._launcher = launcher
         self._name = name
         self._do = callbacks
+        self._offers = offers
+        self._leads = leads
+        self._has_given = False
+        self._answer_s = answer_s
         self._messages = Outbox()
         self._received = 0
         """Number of the last decision that came."""
@@ -118,7 +136,7 @@ class LeaderLink:
             return
         self._is_open = self._is_proved = False
         self._nonce = os.urandom(NONCE_BYTES).hex()
-        self._answer_by = clock.monotonic() + WELCOME_S
+        self._answer_by = clock.monotonic() + self._answer_s
         self._channel = Channel(
             connected, self._descriptors, self._on_frame, self._on_closed, FRAME_BYTES_MAX
         )
@@ -132,6 +150,8 @@ class LeaderLink:
             self._session,
             self._received,
             self.gone,
+            self._offers and not self._session,
+            self._leads,
         )
         self._channel.send(encode(greeting))
 
@@ -139,8 +159,18 @@ class LeaderLink:
         """Send a message to the leader, once, however often the connection breaks."""
         frame = frames.encode(encode(message), FRAME_BYTES_MAX)
         self._messages.add(frame)
-        if self._is_open and self._channel is not None:
+        if (self._is_open or self._is_held) and self._channel is not None:
             self._channel.send_frame(frame)
+
+    @property
+    def _is_held(self) -> bool:
+        """The other end has this launcher's vote, and does not lead."""
+        return self._has_given and self._is_proved and not self._session
+
+    def give(self, offer: Offer) -> None:
+        """Send the vote; all other messages follow it."""
+        self._has_given = True
+        self.send(offer)
 
     def next_deadline(self) -> float | None:
         """When to call :meth:`on_time`, at the latest."""
@@ -150,12 +180,12 @@ class LeaderLink:
         """Give up a leader that accepts a connection, and does not answer."""
         if self._answer_by is not None and clock.monotonic() >= self._answer_by:
             self._answer_by = None
-            if self._session and self._channel is not None:
-                self._channel.cut_off(f"has not answered within {WELCOME_S:g} s")
+            if (self._session or self._offers) and self._channel is not None:
+                self._channel.cut_off(f"has not answered within {self._answer_s:g} s")
                 return
             self._lose(
                 f"the launcher that leads the job {self._run_id!r} has not answered within "
-                f"{WELCOME_S:g} s"
+                f"{self._answer_s:g} s"
             )
 
     def close(self, timeout_s: float) -> None:
@@ -185,16 +215,21 @@ class LeaderLink:
                     self._lose(self._other_secret())
                     raise RefusedError("does not know the secret of this job")
                 self._is_proved = True
+                if self._offers and not self._session:
+                    self._on_candidate(channel)
             case Admitted():
                 if not self._is_proved:  # a program that imitates a leader
                     self._lose(self._other_secret())
                     raise RefusedError("did not prove that it knows the secret of this job")
                 self._on_admitted(channel, answer)
+            case NotAdmitted(Refusal.NOT_ELECTED, term=term):
+                self._leave(channel)
+                self._do.released(term)
             case NotAdmitted(why):
                 self._on_refused(why)
             case LedElsewhere() | LeadYourself() if self._session:
                 # Never a second leader: another job's launcher has the address of this one's now.
-                self._lose("its launcher has ended, and another job is led there")
+                self._end("its launcher has ended, and another job is led there")
                 raise RefusedError("leads another job")
             case LedElsewhere():
                 self._leave(channel)
@@ -204,7 +239,8 @@ class LeaderLink:
                 self._do.lead(answer)
 
     def _on_admitted(self, channel: Channel, admitted: Admitted) -> None:
-        missed = self._messages.after(admitted.received)
+        # All that a held connection was given went out on it, in order.
+        missed = () if self._is_held else self._messages.after(admitted.received)
         if missed is None:
             self._lose(f"the leader of the job {self._run_id!r} has missed too many messages")
             raise RefusedError("has missed too many messages")
@@ -231,8 +267,10 @@ class LeaderLink:
     def _on_refused(self, why: Refusal) -> None:
         if why is Refusal.OTHER_SECRET:
             self._lose(self._other_secret())
+        elif why is Refusal.NOT_LEADER and self._session:
+            self._end("its launcher has ended, and another one has its address")
         elif why is Refusal.OTHER_SESSION:
-            self._lose("its launcher has ended, and the job was started again")
+            self._end("its launcher has ended, and the job was started again")
         else:
             self._lose(f"it refuses this launcher: {why.value}")
 
@@ -244,6 +282,18 @@ class LeaderLink:
     def _leave(self, channel: Channel) -> None:
         self._answer_by, self._channel = None, None
         channel.close()
+
+    def _on_candidate(self, channel: Channel) -> None:
+        self._answer_by = None
+        if not self._has_given:
+            self._do.reached()
+            return
+        for frame in self._messages.after(0) or ():  # the connection was made again
+            channel.send_frame(frame)
+
+    def _end(self, why: str) -> None:
+        self._is_closed, self._answer_by = True, None
+        self._do.ended(why)
 
     def _lose(self, why: str) -> None:
         self._is_closed, self._answer_by = True, None

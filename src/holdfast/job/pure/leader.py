@@ -36,10 +36,13 @@ a Stop comes exactly one Round or End, in bounded time.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from holdfast.base.pure.common_events import Begin, IterationRead, Note, TimePassed
 from holdfast.base.pure.excuse import overslept
@@ -62,7 +65,8 @@ from holdfast.job.pure.membership import (
 from holdfast.job.pure.nodes import Nodes
 from holdfast.job.pure.restarts import Restarts
 from holdfast.job.pure.rules import RestartPolicy, Rules
-from holdfast.job.pure.timing import Pace
+from holdfast.job.pure.succession import Leads, Settling
+from holdfast.job.pure.timing import NEWS_S, Pace
 from holdfast.job.pure.workload import MIXED, Difference, difference
 
 
@@ -116,6 +120,10 @@ class Leader:
 
     rules: Rules
     pace: Pace = field(default_factory=Pace)
+    home: str = ""
+    """The node that the leader lives in."""
+    inherited: Leads | None = None
+    """From the leader that has died; None: this is the first."""
 
     phase: LeaderPhase = field(default=LeaderPhase.NEW, init=False)
     cycle: int = field(default=-1, init=False)
@@ -133,6 +141,15 @@ class Leader:
     """The last node that joined since it began; empty: none did."""
     _is_last: bool = field(default=False, init=False)
     """See :attr:`.Round.is_last`."""
+    _newest: int = field(default=-1, init=False)
+    """The last cycle of any node: the leader before may have formed one that only some received."""
+    _may_form_from: float = field(default=0.0, init=False)
+    _unaccounted: set[str] = field(default_factory=set, init=False)
+    """Nodes with ranks that may be alive, of the cycle in which the leader before died."""
+    _formed: msg.Round | None = field(default=None, init=False)
+    """The last that this leader has published."""
+    _revise_from: float = field(default=0.0, init=False)
+    _settling: Settling = field(default_factory=Settling, init=False)
     _held: tuple[str, str, StopWhy] | None = field(default=None, init=False)
     """Cause and node of a failure that stops the cycle when the open incident is judged."""
     # the job
@@ -171,7 +188,7 @@ class Leader:
         elif self.phase is LeaderPhase.RUNNING:
             due_at = self.incidents.until or self._grow_at
             at = at if due_at is None else min(at, due_at)
-            at = min(at, self._awaited_until())
+            at = min(at, self._awaited_until(), self._revise_at())
         elif self.phase is LeaderPhase.ENDING:
             at = min(at, self._close_by)
         return None if math.isinf(at) else at
@@ -230,11 +247,13 @@ class Leader:
             self.nodes.never_joins(message)
             self._end_if_alone(message, now)
             return
-        elif not isinstance(message, msg.Join):
+        elif not isinstance(message, msg.Join | msg.Offer):
             return  # overtook its sender's join, or its sender is no launcher of the job
         match message:
             case msg.Join():
                 self._on_join(message, now)
+            case msg.Offer(join=join):
+                self._on_join(join, now)
             case msg.StateChanged():
                 self._on_state(message, now)
             case msg.Leave(why=why, text=text):
@@ -254,8 +273,10 @@ class Leader:
                 self._on_suspect(message, now)
             case msg.Digests():
                 self.incidents.answered(message)
-            case msg.Beat(reported=reported):
+            case msg.Beat(reported=reported, received=received):
                 self._reported = max(self._reported, reported)
+                if self._formed is not None and received == self._formed.version:
+                    self._on_received(node, now)
             case _:
                 assert_never(message)
 
@@ -275,12 +296,15 @@ class Leader:
 
     def _on_join(self, join: msg.Join, now: float) -> None:
         node = join.node
+        if self.inherited is not None:
+            self._newest = max(self._newest, join.have_cycle)
         was_in_it = node in self._states
         if was_in_it and (self.phase is LeaderPhase.RUNNING or join.have_cycle < self.cycle):
             return  # a late copy: an active node joins again only after a Stop
         if node not in self.nodes.alive and self._refuses_workload(join):
             return
         is_new = self.nodes.join(join, now)
+        self._account_for(node)
         if self.phase is LeaderPhase.ENDING:
             if is_new and self.end is not None:
                 self._publish(self.end)  # it may have missed the first
@@ -353,9 +377,48 @@ class Leader:
         self.phase = LeaderPhase.FORMING
         self._beat_at = now
         self._open(now)
+        if self.inherited is not None:
+            self._inherit(self.inherited, now)
+            return
         workload = self.rules.workload
         if workload is not None and not workload.is_named and not self.rules.is_of_one:
             self._note("warning", UNNAMED_JOB)
+
+    def _inherit(self, before: Leads, now: float) -> None:
+        """Go on with the job of a leader that has died."""
+        formed, stop = before.round, before.stop
+        self.cycle = formed.cycle
+        self._ranks = {place.node: place.group_rank for place in formed.places}
+        self._settling = Settling(before.electorates)
+        self.incidents.number = before.incident
+        restarts = self._restarts
+        restarts.inherit(formed.restarts_used, formed.restarts_left, now)
+        wait_s = 0.0
+        if stop is None:
+            cause = f"the launcher that led the job is lost: {before.text}"
+            wait_s, _ = restarts.failed(cause, formed.leader, now)
+        elif stop.why is not StopWhy.GROWTH:
+            wait_s, _ = restarts.failed(stop.cause, stop.node or "", now)
+        places = {place.node for place in formed.places}
+        sure = [offer.node in places for offer in before.offers if offer.is_sure]
+        is_sure = any(sure) and len(sure) == len(before.offers)
+        others = places - before.ended
+        self._unaccounted = others if is_sure else {*others, _A_LATER_CYCLE}
+        self._open(max(now + wait_s, before.died_at + self.pace.silence_s))
+        self._may_form_from = now + wait_s
+        for offer in before.offers:
+            self._on_join(offer.join, now)
+        self._start_early_if_sure()
+
+    def _account_for(self, node: str) -> None:
+        """No rank of the last cycle is alive there; if so everywhere, nothing is waited for."""
+        if node in self._unaccounted:
+            self._unaccounted.discard(node)
+            self._start_early_if_sure()
+
+    def _start_early_if_sure(self) -> None:
+        if not self._unaccounted:
+            self._forming.earliest_at = self._may_form_from
 
     def _open(self, earliest_at: float) -> None:
         self._forming.open(self.cycle, earliest_at)
@@ -421,7 +484,7 @@ class Leader:
         assignment = self._assign(now)
         if assignment is None:
             return
-        self.cycle += 1
+        self.cycle = max(self.cycle, self._newest) + 1
         self.phase = LeaderPhase.RUNNING
         places = assignment.places
         for place in places:
@@ -435,6 +498,7 @@ class Leader:
         self._news.forget()
         ended_by = self._restarts.ended_by
         self._restarts.cycle_started(now)
+        self._unaccounted.clear()
         formed = msg.Round(
             cycle=self.cycle,
             places=places,
@@ -446,9 +510,15 @@ class Leader:
             ended_by=ended_by,
             workload=self.rules.workload,
             is_last=self._restarts.is_none_left,
+            term=self.term,
+            leader=self.home,
+            leads_at=self._leads_at(),
+            successors=self._successors((*self._ranks, *assignment.spares)),
+            restarts_left=self._restarts.left,
+            after=self._last_version(),
         )
         self._is_last = formed.is_last
-        self._publish(formed)
+        self._publish_round(formed, now)
         self.incidents.cycle_began(formed)
         if self.cycle == 0 and self.rules.reads_iterations:
             self._effects.append(ReadIteration(first=True))
@@ -456,6 +526,59 @@ class Leader:
             if note not in self._noted:
                 self._noted.add(note)
                 self._note("info", words.assignment_note(note))
+
+    def _publish_round(self, formed: msg.Round, now: float) -> None:
+        self._formed, self._revise_from = formed, now + NEWS_S
+        self._settling.formed(formed.electorate)
+        self._settling.received(self.home)
+        self._publish(formed)
+
+    def _on_received(self, node: str, now: float) -> None:
+        if self._settling.received(node):
+            self._beat_at = now  # they should know soon
+
+    def _leads_at(self) -> msg.Successor | None:
+        desc = self.nodes.alive.get(self.home)
+        return None if desc is None else msg.Successor(self.home, desc.addr, desc.serves)
+
+    def _last_version(self) -> tuple[int, ...]:
+        if self._formed is not None:
+            return self._formed.version
+        return () if self.inherited is None else self.inherited.round.version
+
+    def _revise_at(self) -> float:
+        """When to name the spares anew: those that came have a vote, and know the successors."""
+        formed = self._formed
+        if formed is None or formed.is_last or len(formed.electorate) > _REVISED_NODES:
+            return math.inf
+        leads_at = self._leads_at()
+        if leads_at is None or not leads_at.port:
+            return math.inf  # the job ends with this leader
+        return math.inf if self.nodes.ready.keys() == {*formed.spares} else self._revise_from
+
+    def _revise(self, now: float) -> None:
+        assert self._formed is not None
+        spares = (*self.nodes.ready,)
+        revised = dataclasses.replace(
+            self._formed,
+            spares=spares,
+            leads_at=self._leads_at(),
+            successors=self._successors((*self._states, *spares)),
+            revision=self._formed.revision + 1,
+            after=self._formed.version,
+        )
+        self._publish_round(revised, now)
+
+    @property
+    def term(self) -> int:
+        """Greater than that of each leader before; 0: there was none."""
+        return 0 if self.inherited is None else self.inherited.term
+
+    def _successors(self, nodes: Iterable[str]) -> tuple[msg.Successor, ...]:
+        alive = self.nodes.alive
+        able = (alive[node] for node in nodes if node != self.home and node in alive)
+        first = islice((it for it in able if it.serves), _SUCCESSORS)
+        return tuple(msg.Successor(it.id, it.addr, it.serves) for it in first)
 
     def _assign(self, now: float) -> Assignment | None:
         """Ranks for the nodes that are ready, less those that can't have any; None: not now."""
@@ -662,6 +785,8 @@ class Leader:
         may_grow = self.phase is LeaderPhase.RUNNING and not self.incidents.is_open
         if may_grow and self._grow_at is not None and now >= self._grow_at:
             self._grow(now)
+        if self.phase is LeaderPhase.RUNNING and now >= self._revise_at():
+            self._revise(now)
         self._on_silence(now)  # the cycle may have been stopped since
         if self.phase is LeaderPhase.FORMING:
             self._try_to_form(now)
@@ -716,7 +841,11 @@ class Leader:
 
     def _publish_beat(self) -> None:
         news = self._news
-        self._publish(msg.LeaderBeat(news.text, reported=self._reported, news=news.number))
+        formed = self._formed
+        settled = formed.version if formed is not None and self._settling.is_settled else ()
+        self._publish(
+            msg.LeaderBeat(news.text, reported=self._reported, news=news.number, settled=settled)
+        )
 
     def _publish(self, decision: msg.Decision) -> None:
         self._effects.append(decision)
@@ -725,6 +854,12 @@ class Leader:
         self._effects.append(Note(level, text))
 
 
+_REVISED_NODES = 64
+"""In a larger job some spares more or less change nothing, and all launchers read each round."""
+_SUCCESSORS = 32
+"""Launchers that a round names as successors, at most."""
+_A_LATER_CYCLE = ""
+"""In the place of a node: no launcher can say that none has ranks of a cycle that it missed."""
 UNNAMED_JOB = (
     "this job of several nodes has no name (--rdzv-id is 'none', the default): if launchers of "
     "another unnamed job come to this endpoint, only what they run tells the two jobs apart. Give "

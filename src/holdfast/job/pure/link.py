@@ -14,6 +14,10 @@ messages and decisions as they are, in order; so each has a number that need not
 connection that breaks is made again: each side says how many it has received, and the other sends
 the rest (:class:`Outbox`).
 
+When the leader of a job has died, a launcher greets another one of the job so that it may lead, and
+gives it its vote (:class:`.Offer`) as the first message. The answer is `Admitted` when it leads; or
+that it will not (`NOT_ELECTED`).
+
 At an endpoint where another job is led, the answer is the address of the launcher that leads the
 caller's job (:class:`LedElsewhere`), or that the caller is the first (:class:`LeadYourself`).
 
@@ -51,6 +55,8 @@ class GreetLeader(Value):
         session: Of the start of the job that it belongs to; empty: it is new.
         received: The last decision that it has; meaningless if it is new.
         gone: ``addr port`` of a leader of its job that the caller has found dead.
+        offers: The caller would have this launcher lead.
+        leads: The caller leads in this term, and calls a launcher that was started anew; 0: not so.
     """
 
     job: Name
@@ -62,6 +68,8 @@ class GreetLeader(Value):
     session: Raw = ""
     received: Count = 0
     gone: Raw = ""
+    offers: bool = False
+    leads: Count = 0
 
 
 class LeaderProof(Value):
@@ -98,6 +106,8 @@ class Refusal(enum.Enum):
     OTHER_SECRET = "the secrets differ"  # noqa: S105 - a reason
     OTHER_SESSION = "the job was started again"
     BEHIND = "it has missed too much"
+    NOT_ELECTED = "too few launchers would have it lead"
+    LED_BY_CALLER = "the caller leads the job"
 
 
 class NotAdmitted(Value):
@@ -105,10 +115,12 @@ class NotAdmitted(Value):
 
     why: Refusal
     text: Text = ""
+    term: Count = 0
+    """With NOT_ELECTED: the next in which it could lead."""
 
 
 class LedElsewhere(Value):
-    """The caller's job is led there, and another one, ``host_of``, here."""
+    """The caller's job is led there, and another one, ``host_of``, here, or none."""
 
     addr: Name
     port: Port

@@ -70,6 +70,8 @@ from holdfast.job.pure.membership import (
 from holdfast.job.pure.timing import Pace
 from holdfast.job.pure.workload import difference
 
+_ANSWERING_NODES = 64
+"""Launchers of a larger job tell the leader with their next beat that they have a round."""
 MAX_CAUSE = 2000
 """Longest cause that is sent, in characters; the node's own report has the whole of it."""
 
@@ -141,6 +143,18 @@ class LeaderLost(Value):
     text: str
 
 
+class LeaderReplaced(Value):
+    """The leader has died, and another will be found: this node's ranks end, and it joins that."""
+
+    text: str
+
+
+class LeaderFound(Value):
+    """Another one leads, and has this node's join; its decisions may be ``waited_s`` old."""
+
+    waited_s: float = 0.0
+
+
 Event = (
     Begin
     | msg.Decision
@@ -154,6 +168,8 @@ Event = (
     | Unhealthy
     | NodeReported
     | LeaderLost
+    | LeaderReplaced
+    | LeaderFound
     | msg.Suspect
     | msg.Digests
     | TimePassed
@@ -319,6 +335,11 @@ class Member:
     _due_at: float | None = field(default=None, init=False)
     _reported: int = field(default=-1, init=False)
     _job_reported: int = field(default=-1, init=False)
+    _stands_by: int = field(default=-1, init=False)
+    """The last cycle in which this node is a spare."""
+    _received: tuple[int, ...] = field(default=(), init=False)
+    """The version of the last round."""
+    _is_leaderless: bool = field(default=False, init=False)
     _effects: list[Effect] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
@@ -400,6 +421,13 @@ class Member:
                     self._leave(LeaveJob(Ending.LEADER_LOST.code(), LeaveWhy.FENCED, text))
                 else:
                     self._fence(f"the leader of the job is lost: {text}")
+            case LeaderReplaced(text):
+                self._on_replaced(text, now)
+            case LeaderFound(waited_s):
+                self._is_leaderless = False
+                self._leader_at, self._fence_at = now, now + self.pace.fence_s
+                if waited_s >= self.pace.fence_s:
+                    self._begin_to_ask(now + self.pace.ask_s, now)
             case msg.Suspect(cycle=cycle):
                 if cycle == self.cycle and self.phase is MemberPhase.ACTIVE:
                     self._send(event)
@@ -449,6 +477,9 @@ class Member:
     def _follow(self, decision: msg.Decision, now: float) -> None:
         match decision:
             case msg.Round():
+                self._received = decision.version if decision.successors else ()
+                if decision.successors and len(decision.electorate) <= _ANSWERING_NODES:
+                    self._beat_at = now
                 may_be_old = self._asks(now) and not self._has_joined_since
                 self._on_round(decision, may_be_old=may_be_old and not decision.is_last)
             case msg.StopCycle(cycle=cycle):
@@ -495,7 +526,9 @@ class Member:
         elif self.phase is MemberPhase.WAITING and self.node in formed.spares:
             self._own_state = NodeState.HEALTHY
             self._report_difference(formed)
-            self._effects.append(WaitAsSpare(formed.cycle))
+            if self._stands_by < formed.cycle:
+                self._stands_by = formed.cycle
+                self._effects.append(WaitAsSpare(formed.cycle))
         elif self.phase is MemberPhase.STOPPING and self.ranks_alive and formed.cycle > self.cycle:
             self._effects.append(StopRanks(self.cycle, How.AT_ONCE))  # given up
         elif self.phase is MemberPhase.ACTIVE and formed.cycle > self.cycle:
@@ -577,7 +610,9 @@ class Member:
         if cycle != self.cycle or not self.ranks_alive:
             return
         self.ranks_alive = False
-        if self.phase is MemberPhase.STOPPING and self._fenced_s is not None:
+        if self.phase is MemberPhase.STOPPING and self._is_leaderless:
+            self._cycle_over()
+        elif self.phase is MemberPhase.STOPPING and self._fenced_s is not None:
             self._report_fenced(self._fenced_s)
         elif self.phase is MemberPhase.STOPPING:
             self._cycle_over()
@@ -650,6 +685,8 @@ class Member:
         if asks is None:
             self._join()
         elif asks.action == SHUTDOWN:
+            if self._is_leaderless:
+                self._join()  # with a vote
             self.phase = MemberPhase.WAITING  # for the End that follows
             self._send(asks)
         elif self._is_last_stop:
@@ -676,6 +713,21 @@ class Member:
         if not self.ranks_alive:
             self._cycle_over()
             return
+        self._end_ranks(why, How.AT_ONCE)
+        self.phase = MemberPhase.STOPPING
+
+    def _on_replaced(self, text: str, now: float) -> None:
+        """The leader has died: no ranks of this cycle may be alive when another one leads."""
+        if self.phase is MemberPhase.LEAVING:
+            return
+        self._is_leaderless, self._fenced_s = True, None
+        self._fence_at = now
+        if not self.ranks_alive:
+            self._cycle_over()
+            return
+        why = f"the launcher that led the job is lost ({text})"
+        self._note("warning", f"{why}: this node ends its ranks, and another launcher will lead")
+        self._are_ended = True
         self._end_ranks(why, How.AT_ONCE)
         self.phase = MemberPhase.STOPPING
 
@@ -757,7 +809,7 @@ class Member:
         if any(isinstance(effect, msg.Message) for effect in self._effects):
             self._beat_at = now + self.pace.beat_s
         elif now >= self._beat_at:
-            self._send(msg.Beat(self.node, self._reported))
+            self._send(msg.Beat(self.node, self._reported, self._received))
             self._beat_at = now + self.pace.beat_s
 
     def _send(self, message: msg.Message) -> None:

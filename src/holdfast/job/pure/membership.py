@@ -7,7 +7,8 @@ Pure: plain values; their JSON form follows from their fields (``base/pure/codec
 
 A message may arrive late, twice, out of order, or never if its sender dies; nothing in it depends
 on its neighbours. Every launcher reads all decisions in order: two launchers know the same of a
-cycle. Each decision carries the *term* of its leader, 0 for now: leadership will be able to move.
+cycle. A round carries the *term* of its leader: 0, and more after each time leadership moves
+(:mod:`holdfast.job.pure.succession`).
 
 *Node*: one incarnation of a launcher, ``<host>-<pid>-<random>``; a launcher that comes back is
 another node.
@@ -97,6 +98,7 @@ class Descriptor:
         infra_is_place: The number is meant as group rank; False: it only orders nodes.
         domain: Nodes of one domain (NVLink, rack) belong together; None: it does not matter.
         port: Free on that host for the next cycle's MASTER_PORT; 0: not said.
+        serves: The port at which the launcher would lead; 0: it cannot.
         workload: The command that it was started for; None: not said (an older version).
     """
 
@@ -109,6 +111,7 @@ class Descriptor:
     domain: str | None = None
     port: Count = 0
     workload: Workload | None = None
+    serves: Count = 0
 
 
 class FailureReport(Value):
@@ -196,10 +199,12 @@ class Beat(Value):
     """The node is alive. Sent only when nothing else was for a while.
 
     ``reported``: the last cycle in which a rank of it has reported to its monitor; -1: none.
+    ``received``: the version of the last round that it has received; empty: none.
     """
 
     node: Name
     reported: OrMinusOne = -1
+    received: tuple[Count, ...] = ()
 
 
 class Suspect(Value):
@@ -226,7 +231,30 @@ class Digests(Value):
     digests: tuple[RankDigest, ...] = ()
 
 
-Message = Join | StateChanged | Leave | ControlAsked | Beat | Suspect | Digests
+class Offer(Value):
+    """A launcher whose leader has died would follow the receiver: a vote, which binds.
+
+    It follows no other launcher before the receiver has released it or has died as well.
+
+    Attributes:
+        term: That the receiver would lead in; a launcher votes once in each.
+        join: Its ranks are gone, and it is ready for the next cycle.
+        last: Version of the last round that it has received.
+        is_sure: No later round can have been formed: its cycle ran when the leader died.
+        ended: Launchers that have died, as their kernels say; the leader is one.
+        incident: Number of the last one that it knows of.
+    """
+
+    node: Name
+    term: OneOrMore
+    join: Join
+    last: tuple[Count, ...]
+    is_sure: bool = False
+    ended: tuple[Name, ...] = ()
+    incident: Count = 0
+
+
+Message = Join | StateChanged | Leave | ControlAsked | Beat | Suspect | Digests | Offer
 
 MESSAGES: Mapping[str, type[Message]] = family(Message)
 
@@ -245,6 +273,16 @@ class CyclePlace:
 
 
 @dataclass(frozen=True)
+class Successor:
+    """A launcher that leads the job if those before it cannot; where it would serve."""
+
+    AS_LIST: ClassVar[bool] = True
+    node: Name
+    addr: str
+    port: Count
+
+
+@dataclass(frozen=True)
 class Round:
     """A cycle is formed: its nodes start their ranks now, its spares wait.
 
@@ -253,6 +291,11 @@ class Round:
     ``ended_by``: the first of all reported, if the cycle before has failed. ``workload``: the
     leader's; None: not said. ``is_last``: no other can follow unless each of its nodes has reported
     that its ranks are gone, so none has to end them because the leader is silent.
+
+    ``leader``: the node that leads; ``leads_at``: where it serves; ``successors``: the launchers
+    that lead after it, in order. ``restarts_left``: of the budget. ``revision``: of this round,
+    while its cycle runs; later ones have other spares and successors. ``after``: the version of the
+    round before; empty: there was none.
     """
 
     cycle: Count
@@ -266,6 +309,22 @@ class Round:
     ended_by: FailureReport | None = None
     workload: Workload | None = None
     is_last: bool = False
+    leader: Raw = ""
+    leads_at: Successor | None = None
+    successors: tuple[Successor, ...] = ()
+    restarts_left: Count = 0
+    revision: Count = 0
+    after: tuple[Count, ...] = ()
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """Of two rounds the later one has the greater."""
+        return self.term, self.cycle, self.revision
+
+    @cached_property
+    def electorate(self) -> frozenset[str]:
+        """The nodes that have a vote when the leader has died: those of the cycle, and spares."""
+        return frozenset([place.node for place in self.places] + [*self.spares])
 
     @cached_property
     def _by_node(self) -> dict[str, CyclePlace]:
@@ -360,12 +419,15 @@ class LeaderBeat(Value):
     ``waits``: the nodes that are here, and why they wait, for people; empty: they do not.
     ``news``: its number, as of :class:`.News`.
     ``reported``: the last cycle in which a rank of any node has reported to its monitor.
+    ``settled``: the last round, by its version, that so many launchers have that none can lead
+    without it; empty: not that of this cycle.
     """
 
     waits: Text = ""
     term: Count = 0
     reported: OrMinusOne = -1
     news: Count = 0
+    settled: tuple[Count, ...] = ()
 
 
 Decision = Round | StopCycle | End | NodeRefused | LeaderBeat | OpenIncident | Judged

@@ -133,6 +133,12 @@ class Restarts:
         is_spent = self.left == 0 and (rules.restarts_period_s is None or not rules.max_restarts)
         return ends_all and is_spent
 
+    def inherit(self, used: int, left: int, now: float) -> None:
+        """Of the leader before; of the restarts of a period, when they were is not known."""
+        self.used = used
+        for _ in range(max(0, self.left - left)):
+            self._budget.take(now)
+
     def cycle_started(self, now: float) -> None:
         """All ranks start."""
         self.may_restart = True

@@ -56,7 +56,9 @@ from holdfast.job.pure.member import (
     CauseFound,
     CycleStopping,
     JobReported,
+    LeaderFound,
     LeaderLost,
+    LeaderReplaced,
     LeaveJob,
     Member,
     RanksFailed,
@@ -69,12 +71,28 @@ from holdfast.job.pure.membership import (
     Decision,
     End,
     JobOutcome,
+    Join,
     Judged,
     LeaveWhy,
     Message,
+    Offer,
     OpenIncident,
 )
 from holdfast.job.pure.rules import Rules
+from holdfast.job.pure.succession import (
+    Approach,
+    Follows,
+    Give,
+    LeaderDied,
+    Leads,
+    NotReached,
+    PeerDied,
+    Reached,
+    Ready,
+    Release,
+    Released,
+    Succession,
+)
 from holdfast.node.pure import node
 from holdfast.node.pure.node import Node
 from holdfast.node.pure.node_evidence import IncidentOver
@@ -87,11 +105,17 @@ _TO_NODE = StartRanks, StopRanks, JobReported, OpenIncident, Judged, LeaveJob
 class Met(Value):
     """This launcher follows the job's log; ``leads``: its leader is to live here.
 
-    ``addr``: where others reach this node; empty: as in the descriptor.
+    ``addr``: where others reach this node; empty: as in the descriptor. ``port``: where it would
+    lead; 0: it cannot.
     """
 
     leads: bool
     addr: str = ""
+    port: int = 0
+
+
+class SteppedDown(Value):
+    """Another launcher leads the job, and this one, which was about to, has no cycle yet."""
 
 
 class PortReserved(Value):
@@ -102,6 +126,7 @@ class PortReserved(Value):
 
 Event = (
     Met
+    | SteppedDown
     | PortReserved
     | Decision
     | Message
@@ -109,6 +134,12 @@ Event = (
     | CauseFound
     | LeaderLost
     | LauncherEnded
+    | LeaderDied
+    | Reached
+    | NotReached
+    | PeerDied
+    | Follows
+    | Released
     | ControlRequested
     | IterationRead
     | node.Event
@@ -162,6 +193,10 @@ Effect = (
     | CycleStopping
     | WaitAsSpare
     | ReadIteration
+    | Approach
+    | Give
+    | Release
+    | Leads
     | node.LocalEffect
 )
 
@@ -173,6 +208,8 @@ class Launcher:
     node: Node
     member: Member
     rules: Rules
+    succession: Succession | None = None
+    """None: the job ends with its leader."""
 
     leader: Leader | None = field(default=None, init=False)
     finished: LeaveProcess | None = field(default=None, init=False)
@@ -193,7 +230,7 @@ class Launcher:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
         if self._has_quit:
             return None
-        machines = (self.node, self.member, self.leader)
+        machines = (self.node, self.member, self.leader, self.succession)
         return earliest(*(one.next_deadline() for one in machines if one is not None))
 
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -208,13 +245,24 @@ class Launcher:
 
     def _addressees(self, event: Event) -> list[_Addressed]:
         """The machines that the event is for; each is run to its end before the next one."""
+        if isinstance(event, Offer) and self.leader is None:
+            return self._on_offer(event)
         if isinstance(event, Message | IterationRead | LauncherEnded):
             return self._to_leader(event)
-        if isinstance(event, Decision | RanksFailed | CauseFound | LeaderLost | ControlRequested):
+        if isinstance(event, Decision):
+            return [*self._to_succession(event), (self.member, event)]
+        if isinstance(event, Reached | NotReached | PeerDied | Follows | Released):
+            return self._to_succession(event)
+        if isinstance(event, RanksFailed | CauseFound | LeaderLost | ControlRequested):
             return [(self.member, event)]
         match event:
             case Met():
                 return self._on_met(event)
+            case SteppedDown():
+                self.leader = None
+                return []
+            case LeaderDied():
+                return self._on_leader_died(event)
             case PortReserved(port):
                 self.member.desc = dataclasses.replace(self.member.desc, port=port)
                 return []
@@ -222,14 +270,46 @@ class Launcher:
                 addressed: list[_Addressed] = [(self.node, event), (self.member, event)]
                 if self._last_words is not None:  # it only hosts the leader any more
                     addressed += self._abdicate(f"it got {signal_name(signum)}")
+                self._quit_succession()
                 return addressed
             case TimePassed():
-                return [(self.node, event), *self._to_leader(event), (self.member, event)]
+                others = self._to_leader(event) + self._to_succession(event)
+                return [(self.node, event), *others, (self.member, event)]
             case _:
                 return [(self.node, event)]
 
     def _to_leader(self, event: Any) -> list[_Addressed]:
         return [] if self.leader is None else [(self.leader, event)]
+
+    def _to_succession(self, event: Any) -> list[_Addressed]:
+        return [] if self.succession is None else [(self.succession, event)]
+
+    # ------------------------------------------------------------ another launcher leads
+    def _on_leader_died(self, died: LeaderDied) -> list[_Addressed]:
+        if self.leader is not None:
+            return []  # the one before
+        if self.succession is None or not self.succession.can_move:
+            return [(self.member, LeaderLost(died.text))]
+        return [(self.succession, died), (self.member, LeaderReplaced(died.text))]
+
+    def _on_offer(self, offer: Offer) -> list[_Addressed]:
+        if self.succession is None:
+            self._effects.append(Release((offer.node,), offer.term + 1))
+            return []
+        addressed: list[_Addressed] = [(self.succession, offer)]
+        if self.succession.shows_death(offer) and self.succession.can_move:
+            died = LeaderDied(f"{offer.node} has found that its launcher has ended")
+            return self._on_leader_died(died) + addressed
+        return addressed
+
+    def _lead(self, leads: Leads) -> list[_Addressed]:
+        self.leader = Leader(self.rules, self.member.pace, self.member.node, leads)
+        return [(self.leader, Begin()), (self.member, LeaderFound())]
+
+    def _quit_succession(self) -> None:
+        if self.succession is not None:
+            released = self.succession.quit()
+            self._effects += [it for it in released if isinstance(it, Release)]
 
     def _run(self, machine: _Machine, event: Any, now: float) -> None:
         """Hand events from machine to machine until the queue is empty."""
@@ -254,6 +334,13 @@ class Launcher:
             leader_ends = self._on_last_words(effect) if isinstance(effect, LeaveJob) else []
             if isinstance(effect, _TO_NODE):
                 return [(self.node, effect), *leader_ends]
+            if isinstance(effect, Join) and self.succession and self.succession.is_leaderless:
+                return [(self.succession, Ready(effect))]
+        elif source is self.succession:
+            if isinstance(effect, LeaderFound):
+                return [(self.member, effect)]
+            self._effects.append(effect)
+            return self._lead(effect) if isinstance(effect, Leads) else []
         elif isinstance(effect, Close):
             if effect.missing:
                 text = "the job has ended, and these launchers sent no leave message: "
@@ -284,11 +371,12 @@ class Launcher:
         if self._last_words is not None:
             return []  # a signal came meanwhile
         self._has_met = True
-        if met.addr:
-            self.member.desc = dataclasses.replace(self.member.desc, addr=met.addr)
+        desc = self.member.desc
+        addr = met.addr or desc.addr
+        self.member.desc = dataclasses.replace(desc, addr=addr, serves=met.port)
         if not met.leads:
             return self._join()
-        self.leader = Leader(self.rules, self.member.pace)
+        self.leader = Leader(self.rules, self.member.pace, self.member.node)
         return [(self.leader, Begin()), *self._join()]
 
     def _join(self) -> list[_Addressed]:
@@ -299,6 +387,7 @@ class Launcher:
     # ------------------------------------------------------------ the way out
     def _on_last_words(self, last: LeaveJob) -> list[_Addressed]:
         self._last_words = last
+        self._quit_succession()
         if last.why is LeaveWhy.FENCED:  # all other launchers have lost this leader, too
             return self._abdicate(last.text)
         if last.why is LeaveWhy.SIGNALLED and not self.rules.is_of_one:
@@ -360,7 +449,7 @@ class Launcher:
         return last.text if last.outcome is JobOutcome.SHUT_DOWN else ""
 
 
-_Machine = Node | Member | Leader
+_Machine = Node | Member | Leader | Succession
 _Addressed = tuple[_Machine, Any]
 """A machine, and an event for it."""
 

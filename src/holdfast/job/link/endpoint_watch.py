@@ -1,0 +1,100 @@
+"""Call a launcher that is started anew at the endpoint of its job, and say where the job is led.
+
+After the death of a leader another launcher leads, somewhere else. A scheduler may start the dead
+one again (a pod of Kubernetes, a task of Slurm); at the endpoint it would lead a job of its own.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.base import clock
+from holdfast.base.bounded import CallInThread
+from holdfast.base.pure.deadlines import earliest
+from holdfast.job.link.leader_link import LeaderLink, LinkCallbacks
+
+if TYPE_CHECKING:
+    from holdfast.job.link.finding import Finder
+    from holdfast.job.link.meeting_place import MeetingPlace
+
+_EACH_S = 1.0
+"""A listener that appears on another host causes no event here."""
+
+
+def _ignore(*_: object) -> None:
+    """The other end knows it now, or is called again."""
+
+
+class EndpointWatch:
+    """Of the launcher that leads, for as long as it does.
+
+    Args:
+        place: Where the launchers of the job meet.
+        finder: Connects, in a thread.
+        own: Address and port where this launcher leads.
+        make_link: Makes a link that says so.
+        on_connected: Called in that thread when the loop is to call :meth:`on_connected`.
+    """
+
+    def __init__(
+        self,
+        place: MeetingPlace,
+        finder: Finder,
+        own: tuple[str, int],
+        make_link: Callable[[LinkCallbacks], LeaderLink],
+        on_connected: Callable[[], None],
+    ) -> None:
+        self._place = place
+        self._finder = finder
+        self._own = own
+        self._make_link = make_link
+        self._on_connected = on_connected
+        self._at = clock.monotonic()
+        self._search: CallInThread[socket.socket] | None = None
+        self._link: LeaderLink | None = None
+
+    def next_deadline(self) -> float | None:
+        """When to call :meth:`on_time`, at the latest."""
+        link = None if self._link is None else self._link.next_deadline()
+        return link if self._search is not None else earliest(self._at, link)
+
+    def on_time(self) -> None:
+        """Look again, if it is time."""
+        if self._link is not None:
+            self._link.on_time()
+        if self._search is None and clock.monotonic() >= self._at:
+            place = self._place
+            self._end_link()
+            self._search = CallInThread(
+                lambda: self._finder.find_candidate(place.host, place.port),
+                "holdfast-endpoint",
+                self._on_connected,
+            )
+
+    def on_connected(self) -> None:
+        """The search may have ended."""
+        if self._search is None or not self._search.has_ended():
+            return
+        search, self._search = self._search, None
+        self._at = clock.monotonic() + _EACH_S
+        try:
+            connected = search.result()
+        except ConnectionError:
+            return
+        if connected.getpeername()[1] == connected.getsockname()[1]:
+            connected.close()
+            return
+        self._link = self._make_link(LinkCallbacks(*[_ignore] * 8))
+        self._link.connected(connected, *self._own)
+
+    def close(self) -> None:
+        """Watch no longer."""
+        self._search = None
+        self._end_link()
+
+    def _end_link(self) -> None:
+        if self._link is not None:
+            self._link.close(0.0)
+            self._link = None
