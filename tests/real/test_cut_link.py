@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.harness import Job, Launcher
+from tests.real.harness import Job, Launcher, kill
 from tests.real.hosts import Network, ip, network
 from tests.real.nodes import (
+    REDUCES,
     SHORT_SILENCE_S,
     SILENCE_S,
     TELLS_ITS_PLACE,
@@ -56,7 +57,7 @@ class Hosts:
             script,
             env={
                 "EVERYBODY": str(self._folder),
-                "NVRX_DISABLE_RANK_MONITORS": str(int(source == WORKS)),
+                "NVRX_DISABLE_RANK_MONITORS": str(int(source != TRAINS_TOGETHER)),
             },
             prefix=execute,
         )
@@ -127,6 +128,30 @@ def test_when_the_store_s_host_is_cut_off_the_others_end_their_ranks_and_wait_fo
     until(lambda: b.said("the others have gone on without this node"), "its return")
     hosts.end()
     assert [a.wait(), b.wait()] == [0, 0]
+
+
+def test_leadership_moves_between_hosts_while_another_host_is_cut_off(hosts: Hosts) -> None:
+    """The leader's launcher is killed; three of five are left, one is cut off.
+
+    That has no proof of the death. When its link is back it finds that the leader has ended, and
+    joins the job that is led elsewhere.
+    """
+    jobs = [hosts.add("2:5", source=REDUCES) for _ in range(5)]
+    first = in_cycle(0, *jobs)
+    assert {told["total"] for told in first} == {15.0}
+    hosts.cut(4)
+
+    kill(jobs[0].process.pid)
+
+    after = in_cycle(1, *jobs[1:4])
+    assert {told["total"] for told in after} == {6.0}
+    assert not any(Path(f"/proc/{told['pid']}").exists() for told in first)
+
+    hosts.heal(4)
+    until(lambda: jobs[4].said("leads the job now"), "it has found the next leader")
+    hosts.end()
+    assert [job.wait() for job in jobs[1:]] == [0, 0, 0, 0]
+    assert not any(job.leftovers() for job in jobs)
 
 
 def test_the_ranks_of_a_host_that_is_cut_off_are_named_and_on_its_side_nobody_is(

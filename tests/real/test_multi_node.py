@@ -291,6 +291,30 @@ def test_another_launcher_leads_when_the_leader_s_dies_and_the_job_goes_on(nodes
     end_well(nodes, *others)
 
 
+def test_a_launcher_that_is_started_anew_at_the_endpoint_joins_the_job_that_is_led_elsewhere(
+    nodes: Nodes,
+) -> None:
+    """It would lead a job of its own; and those that come to the endpoint are sent on by it."""
+
+    def add(is_host: int) -> Job:
+        conf = f"is_host={is_host},last_call_timeout=20,grow_cooldown=1"
+        return nodes.add(WORKS, "2:5", conf=conf)
+
+    host, b, c = add(1), add(0), add(0)
+    in_cycle(0, host, b, c)
+    lose(host)
+    in_cycle(1, b, c)
+
+    back = add(1)
+    until(lambda: back.said("the job is led by the launcher at"), "it is called")
+    late = add(0)
+    joined(late)
+
+    until(lambda: life(back, 2) or life(back, 3), "the one has a place")
+    until(lambda: life(late, 2) or life(late, 3), "so has the other")
+    end_well(nodes, b, c, back, late)
+
+
 def test_a_job_of_two_ends_with_the_leader_s_launcher(nodes: Nodes) -> None:
     """One of two is no majority: ranks end at once, with a line that says why."""
     nodes.silence_s = 3600
