@@ -53,7 +53,7 @@ from holdfast.job.pure.member import (
     WaitAsSpare,
 )
 from holdfast.job.pure.membership import Decision, Join, Message
-from holdfast.job.pure.succession import ToShell
+from holdfast.job.pure.succession import Leads, ToShell
 from holdfast.net.loop import Loop
 from holdfast.node.console import LOGGER, STDERR, STDOUT, PumpHandler, log_note
 from holdfast.node.control_endpoint import ControlEndpoint
@@ -423,6 +423,9 @@ class NodeAgent:
             return
         if isinstance(effect, ToShell):
             self._log.move(effect)
+            if isinstance(effect, Leads):
+                about = effect.round.leader, len(effect.offers), effect.text
+                self._write_event(schema.LeaderMoved(effect.term, *about))
             return
         match effect:
             case StartRanks():

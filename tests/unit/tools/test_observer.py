@@ -113,6 +113,20 @@ def test_a_scrape_counts_faults_restarts_and_their_times(served) -> None:
     assert scrape(server, "/etc/passwd")[0] == 404
 
 
+MOVED = {"kind": "leader_moved", "t": 9.0, "cycle": 0, "term": 3, "before": "n0-1-a", "votes": 2}
+
+
+def test_a_scrape_counts_how_often_this_launcher_came_to_lead(served) -> None:
+    server, take = served
+    take(*STARTED)
+    found = samples(scrape(server)[1])
+    assert found["holdfast_takeovers_total"] == 0
+    assert "holdfast_leader_term" not in found
+    take(MOVED)
+    found = samples(scrape(server)[1])
+    assert (found["holdfast_takeovers_total"], found["holdfast_leader_term"]) == (1, 3)
+
+
 def test_a_scrape_shows_how_old_sections_and_heartbeats_are(served, tmp_path: Path) -> None:
     server, take = served
     take(*STARTED)
@@ -190,7 +204,7 @@ def test_the_example_dashboard_and_alerts_ask_for_metrics_that_there_are(served)
 def test_every_metric_is_in_the_table_of_its_page(served) -> None:
     """And no other: a new one is described where people look for it."""
     server, take = served
-    take(*STARTED, OVERDUE, STOPPING, exited(-9), *RESTARTED)
+    take(*STARTED, OVERDUE, STOPPING, exited(-9), *RESTARTED, MOVED)
     names = {
         line.split()[2] for line in scrape(server)[1].splitlines() if line.startswith("# TYPE")
     }

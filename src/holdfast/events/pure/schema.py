@@ -75,6 +75,22 @@ class StandingBy(Value):
     without_us: int  # the name that files have always had
 
 
+class LeaderMoved(Value):
+    """The launcher of this node leads the job from now on, as the one that led it has died.
+
+    Attributes:
+        term: From 1; the first leader's is 0.
+        before: The node that led.
+        votes: Of so many launchers.
+        text: How its death was found.
+    """
+
+    term: Count
+    before: Raw = ""
+    votes: Count = 0
+    text: Raw = ""
+
+
 class NodeChecked(Value):
     """The node was checked before a start.
 
@@ -371,6 +387,7 @@ class OtherKind(Value):
 KINDS: Mapping[str, type[Body]] = {
     "launcher_started": LauncherStarted,
     "joining": Joining,
+    "leader_moved": LeaderMoved,
     "host_checked": NodeChecked,
     "finding": Finding,
     "gpu_memory": GpuMemory,
@@ -404,7 +421,8 @@ KINDS: Mapping[str, type[Body]] = {
 _KIND_OF = {record: kind for kind, record in KINDS.items()}
 
 if TYPE_CHECKING:
-    _Job = LauncherStarted | Joining | StandingBy | SignalReceived | JobSucceeded | JobFailed
+    _Job = LauncherStarted | Joining | LeaderMoved | StandingBy | SignalReceived
+    _End = JobSucceeded | JobFailed
     _Host = NodeChecked | Finding | GpuMemory | MonitorExited
     _Cycle = CycleJoined | CycleOver | CycleStopped
     _Rank = RankStarted | RankExited | RankRaised | RankFailed | FirstCause | RankArmed
@@ -412,6 +430,7 @@ if TYPE_CHECKING:
     _Verdict = Overdue | Evidence | Signalled | Unkillable | HangFound | StallFound | PauseFound
     Body: TypeAlias = (
         _Job
+        | _End
         | _Host
         | _Cycle
         | _Rank

@@ -258,6 +258,11 @@ class Succession:
         return is_majority(others, formed.electorate)
 
     @property
+    def leader(self) -> str:
+        """The node that leads, or led."""
+        return self._leader
+
+    @property
     def is_leaderless(self) -> bool:
         """The leader has died, and no other is known."""
         return self.allegiance in (Allegiance.SEEKING, Allegiance.BOUND)

@@ -290,7 +290,8 @@ class Launcher:
             return []  # the one before
         if self.succession is None or not self.succession.can_move:
             return [(self.member, LeaderLost(died.text))]
-        return [(self.succession, died), (self.member, LeaderReplaced(died.text))]
+        text = f"{self.succession.leader}: {died.text}"
+        return [(self.succession, died), (self.member, LeaderReplaced(text))]
 
     def _on_offer(self, offer: Offer) -> list[_Addressed]:
         if self.succession is None:
@@ -304,6 +305,13 @@ class Launcher:
 
     def _lead(self, leads: Leads) -> list[_Addressed]:
         self.leader = Leader(self.rules, self.member.pace, self.member.node, leads)
+        votes, launchers = len(leads.offers), len(leads.round.electorate)
+        text = (
+            f"this launcher leads the job now, in term {leads.term}: {votes} of {launchers} "
+            f"launchers have voted for it. {leads.round.leader}, which led it, is lost "
+            f"({leads.text})"
+        )
+        self._effects.append(Note("warning", text))
         return [(self.leader, Begin()), (self.member, LeaderFound())]
 
     def _quit_succession(self) -> None:

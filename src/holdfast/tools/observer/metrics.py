@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, disable_cre
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
 from holdfast.base import clock
-from holdfast.events.pure.schema import CycleJoined, Event, InPlaceRestart, PagesRead
+from holdfast.events.pure.schema import CycleJoined, Event, InPlaceRestart, LeaderMoved, PagesRead
 from holdfast.events.run.accounts import ACCOUNTS
 from holdfast.events.run.ledger import LiveLedger
 from holdfast.evidence.pure.evidence import KINDS as VERDICTS
@@ -106,6 +106,10 @@ class Metrics:
         self._in_place = made(
             Counter, "restarts_in_place", "Calls of a restartable function after the first."
         )
+        self._takeovers = made(
+            Counter, "takeovers", "Times this launcher came to lead the job after another had died."
+        )
+        self._term: int | None = None
         self._incidents = made(Counter, "incidents", "Incidents written, by verdict.", "kind")
         self._late = made(
             Histogram,
@@ -126,7 +130,8 @@ class Metrics:
             buckets=_RECOVERY,
         )
         # All are 0 from the start: from a series that begins with 1, increase() learns nothing.
-        for each in (self._restarts, self._in_place, self._late, self._stalled, self._recovery):
+        counters = self._restarts, self._in_place, self._takeovers
+        for each in (*counters, self._late, self._stalled, self._recovery):
             each.labels(*self._values)
         for counter, kinds in ((self._faults, FAULTS), (self._incidents, (*VERDICTS, STALL))):
             for kind in kinds:
@@ -144,6 +149,9 @@ class Metrics:
             self._restarts.labels(*self._values).inc()
         elif isinstance(event.body, InPlaceRestart):
             self._in_place.labels(*self._values).inc()
+        elif isinstance(event.body, LeaderMoved):
+            self._takeovers.labels(*self._values).inc()
+            self._term = event.body.term
         for meaning in meanings:
             if isinstance(meaning, RecoveryTime):
                 self._recovery.labels(*self._values).observe(meaning.after_s)
@@ -164,6 +172,8 @@ class Metrics:
         yield InfoMetricFamily("holdfast_build", "Version.", {"version": self._version})
         yield self._gauge("cycle", "The latest cycle; -1: none yet.", outages.cycle)
         yield self._gauge("spare", "1: the job runs without this node.", float(outages.is_spare))
+        if self._term is not None:
+            yield self._gauge("leader_term", "In which this launcher came to lead.", self._term)
         if outages.restarts_left is not None:
             left = "Of --max-restarts, when a cycle was last over."
             yield self._gauge("restarts_left", left, outages.restarts_left)

@@ -69,6 +69,7 @@ _OF_LAUNCHER: Mapping[type[schema.Body], str] = {
     schema.CycleOver: "cycle ends",
     schema.CycleStopped: "nothing of the cycle is left",
     schema.ControlRequest: "a rank asks",
+    schema.LeaderMoved: "this node leads the job now",
     schema.SignalReceived: "a signal ends the job",
     schema.HangFound: "verdict",
     schema.StallFound: "stall, no rank is ended",
