@@ -1,0 +1,248 @@
+"""One launcher's part in finding the next leader of its job."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from holdfast.base.pure.common_events import TimePassed
+from holdfast.job.pure.member import LeaderFound
+from holdfast.job.pure.membership import (
+    CyclePlace,
+    Descriptor,
+    Join,
+    LeaderBeat,
+    Offer,
+    Round,
+    StopCycle,
+    Successor,
+)
+from holdfast.job.pure.succession import (
+    Allegiance,
+    Approach,
+    Follows,
+    Give,
+    LeaderDied,
+    Leads,
+    NotReached,
+    PeerDied,
+    Reached,
+    Ready,
+    Release,
+    Released,
+    Settling,
+    Succession,
+)
+from holdfast.job.pure.timing import Pace
+
+PACE = Pace()
+
+
+def formed(*nodes: str, cycle: int = 0, spares: tuple[str, ...] = (), **more: object) -> Round:
+    """A round that the first of the nodes leads."""
+    places = tuple(CyclePlace(node, k, 1, k, node) for k, node in enumerate(nodes))
+    others = tuple(Successor(node, node, 1) for node in (*nodes, *spares) if node != nodes[0])
+    leads_at = Successor(nodes[0], nodes[0], 1)
+    return Round(
+        cycle, places, spares, leader=nodes[0], leads_at=leads_at, successors=others, **more
+    )  # type: ignore[arg-type]
+
+
+FIVE = formed("a", "b", "c", "d", "e")
+
+
+def join(node: str) -> Join:
+    return Join(node, Descriptor(node, node, 1, 1), 0)
+
+
+def offer(node: str, term: int, last: Round = FIVE, **more: object) -> Offer:
+    return Offer(node, term, join(node), last.version, **more)  # type: ignore[arg-type]
+
+
+def following(last: Round = FIVE) -> Succession:
+    one = Succession(PACE)
+    assert one.handle(last, 0.0) == []
+    return one
+
+
+def leaderless(node: str, last: Round = FIVE) -> tuple[Succession, list[object]]:
+    """Its leader is dead and its ranks are gone."""
+    one = following(last)
+    assert one.handle(LeaderDied("its launcher has ended"), 1.0) == []
+    return one, [*one.handle(Ready(join(node)), 1.2)]
+
+
+# ---------------------------------------------------------------- whether it can move at all
+@pytest.mark.parametrize(
+    ("last", "moves"),
+    [
+        (formed("a", "b"), False),
+        (formed("a", "b", "c"), True),
+        (formed("a", "b", spares=("c",)), True),
+        (formed("a", "b", "c", is_last=True), False),
+        (dataclasses.replace(FIVE, successors=()), False),
+    ],
+)
+def test_it_takes_three_launchers_and_a_cycle_that_another_can_follow(
+    last: Round, moves: bool
+) -> None:
+    assert following(last).can_move == moves
+
+
+def test_before_the_first_round_a_job_ends_with_its_leader() -> None:
+    assert not Succession(PACE).can_move
+
+
+# ---------------------------------------------------------------- voting
+def test_a_launcher_votes_when_its_ranks_are_gone_and_the_first_successor_answers() -> None:
+    one, effects = leaderless("c")
+    assert effects == [Approach(FIVE.successors[0])]
+    assert one.allegiance is Allegiance.SEEKING
+    [give] = one.handle(Reached("b"), 1.3)
+    assert isinstance(give, Give)
+    assert (give.to, give.offer.term, give.offer.ended) == ("b", 1, ("a",))
+
+
+def test_a_vote_binds_until_it_is_given_back() -> None:
+    one, _ = leaderless("d")
+    one.handle(Reached("b"), 1.3)
+    assert one.handle(NotReached("b"), 1.4) == []
+    assert one.handle(TimePassed(), 1000.0) == []
+    assert one.handle(Released("b", 2), 1000.0) == [Approach(FIVE.successors[1])]
+
+
+def test_or_until_its_launcher_is_proved_dead() -> None:
+    one, _ = leaderless("d")
+    one.handle(Reached("b"), 1.3)
+    assert one.handle(PeerDied("b"), 1.4) == [Approach(FIVE.successors[1])]
+    [give] = one.handle(Reached("c"), 1.5)
+    assert isinstance(give, Give)
+    assert (give.offer.term, give.offer.ended, give.offer.is_sure) == (2, ("a", "b"), False)
+
+
+def test_successors_that_do_not_answer_are_tried_again_after_a_pause() -> None:
+    one, _ = leaderless("z", formed("a", "b", "c"))
+    one.handle(NotReached("b"), 2.0)
+    assert one.handle(NotReached("c"), 3.0) == []
+    assert one.next_deadline() == 3.0 + PACE.beat_s
+    assert one.handle(TimePassed(), 3.0 + PACE.beat_s) == [Approach(FIVE.successors[0])]
+
+
+def test_a_launcher_follows_the_one_that_leads_and_gives_back_votes_for_itself() -> None:
+    one, _ = leaderless("c")
+    one.handle(Reached("b"), 1.3)
+    one.handle(offer("d", 2), 1.4)
+    assert one.handle(Follows(), 1.5) == [Release(("d",), 2), LeaderFound(pytest.approx(0.2))]
+    assert one.allegiance is Allegiance.FOLLOWING
+    assert one.leader == "b"
+
+
+# ---------------------------------------------------------------- as a candidate
+def test_a_majority_elects_once_and_only_with_the_candidate_s_own_vote() -> None:
+    one = following()
+    one.handle(LeaderDied("its launcher has ended"), 1.0)
+    assert one.handle(offer("c", 1), 1.1) == []
+    assert one.handle(offer("d", 1), 1.1) == []
+    [leads] = one.handle(Ready(join("b")), 1.2)
+    assert isinstance(leads, Leads)
+    assert (leads.term, {it.node for it in leads.offers}) == (1, {"b", "c", "d"})
+    assert one.handle(TimePassed(), 100.0) == []
+
+
+def test_two_of_five_elect_nobody_and_have_their_votes_back() -> None:
+    one, _ = leaderless("b")
+    assert one.handle(offer("c", 1), 1.3) == []
+    until = one.next_deadline()
+    assert until == 1.2 + PACE.ask_s
+    assert one.handle(TimePassed(), until) == [Release(("c",), 2), Approach(FIVE.successors[1])]
+
+
+def test_votes_of_a_launcher_that_knows_more_are_refused() -> None:
+    one, _ = leaderless("b")
+    assert one.handle(offer("c", 1, formed("a", "b", "c", cycle=1)), 1.3) == [Release(("c",), 2)]
+
+
+def test_a_launcher_with_a_leader_refuses_votes() -> None:
+    one = following()
+    assert one.handle(offer("c", 1), 1.3) == [Release(("c",), 2)]
+    assert not one.shows_death(offer("c", 1))
+    assert one.shows_death(offer("c", 1, ended=("a",)))
+
+
+def test_a_candidate_raises_its_term_to_that_of_the_votes_for_it() -> None:
+    one, _ = leaderless("b")
+    assert one.handle(offer("e", 1), 1.25) == []
+    assert one.handle(offer("c", 5), 1.3) == [Release(("e",), 5)]
+    assert one.term == 5
+    [leads] = one.handle(offer("d", 5), 1.4)
+    assert isinstance(leads, Leads)
+    assert leads.term == 5
+
+
+def test_a_launcher_that_leaves_gives_all_votes_back() -> None:
+    one, _ = leaderless("b")
+    one.handle(offer("c", 1), 1.3)
+    [release] = one.quit()
+    assert isinstance(release, Release)
+    assert set(release.nodes) == {"b", "c"}
+    assert one.handle(offer("d", 1), 1.4) == [Release(("d",), 2)]
+
+
+# ---------------------------------------------------------------- a round that was on its way
+NEXT = formed("a", "b", "x", "y", cycle=1, after=FIVE.version)
+
+
+def test_a_round_that_is_not_settled_needs_a_majority_of_the_one_before_as_well() -> None:
+    one = following()
+    one.handle(StopCycle(0, "a rank failed"), 0.5)
+    one.handle(NEXT, 0.6)
+    one.handle(LeaderDied("its launcher has ended"), 1.0)
+    one.handle(Ready(join("b")), 1.2)
+    for node in ("x", "y"):
+        assert one.handle(offer(node, 1, NEXT), 1.3) == []
+    assert one.handle(offer("c", 1), 1.4) == []
+    [leads] = one.handle(offer("d", 1), 1.5)
+    assert isinstance(leads, Leads)
+    assert leads.electorates == (FIVE.electorate, NEXT.electorate)
+
+
+def test_a_settled_one_does_not() -> None:
+    one = following()
+    one.handle(NEXT, 0.6)
+    one.handle(LeaderBeat(settled=NEXT.version), 0.7)
+    one.handle(LeaderDied("its launcher has ended"), 1.0)
+    one.handle(Ready(join("b")), 1.2)
+    assert one.handle(offer("x", 1, NEXT), 1.3) == []
+    [leads] = one.handle(offer("y", 1, NEXT), 1.3)
+    assert isinstance(leads, Leads)
+
+
+def test_who_missed_a_round_before_leads_only_when_the_last_one_is_settled() -> None:
+    one = Succession(PACE)
+    one.handle(NEXT, 0.6)
+    one.handle(LeaderDied("its launcher has ended"), 1.0)
+    one.handle(Ready(join("b")), 1.2)
+    assert [it for node in "xyz" for it in one.handle(offer(node, 1, NEXT), 1.3)] == []
+
+
+def test_a_leader_takes_a_round_for_settled_when_half_of_each_electorate_has_it() -> None:
+    settling = Settling([FIVE.electorate])
+    settling.formed(NEXT.electorate)
+    assert not settling.received("a")
+    assert not settling.received("x")
+    assert not settling.received("x")
+    assert not settling.received("b")
+    assert settling.received("c")
+    settling.formed(frozenset("ab"))
+    assert not settling.received("a")  # half of two, and one of the four before
+
+
+def test_after_a_stop_a_later_cycle_may_have_begun() -> None:
+    one = following()
+    one.handle(StopCycle(0, "a rank failed"), 0.5)
+    one.handle(LeaderDied("its launcher has ended"), 1.0)
+    one.handle(Ready(join("c")), 1.2)
+    [give] = one.handle(Reached("b"), 1.3)
+    assert isinstance(give, Give)
+    assert not give.offer.is_sure
