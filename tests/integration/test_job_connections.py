@@ -22,10 +22,13 @@ from holdfast.job.pure.membership import (
     MESSAGES,
     Beat,
     Decision,
+    Descriptor,
+    Join,
     LeaderBeat,
     Leave,
     LeaveWhy,
     Message,
+    Offer,
     StopCycle,
 )
 from holdfast.net.descriptors import Descriptors
@@ -46,8 +49,10 @@ class Party:
         self.lines: list[str] = []
         self._ends: list[Any] = []
 
-    def leader(self, run_id: str = "j1", secret: str | None = SECRET) -> Leader:
-        made = Leader(self, run_id, secret)
+    def leader(
+        self, run_id: str = "j1", secret: str | None = SECRET, *, leads: bool = True
+    ) -> Leader:
+        made = Leader(self, run_id, secret, leads=leads)
         self._ends.append(made)
         return made
 
@@ -73,7 +78,12 @@ class Party:
 
 
 class Leader:
-    def __init__(self, party: Party, run_id: str, secret: str | None) -> None:
+    """``leads`` False: it might come to."""
+
+    def __init__(
+        self, party: Party, run_id: str, secret: str | None, *, leads: bool = True
+    ) -> None:
+        self.led_by: list[tuple[str, int]] = []
         self.messages: list[Message] = []
         self.ended: list[str] = []
         self.server = JobServer(
@@ -84,7 +94,12 @@ class Leader:
             30.0,
             party.lines.append,
             self.messages.append,
+            lambda *at: self.led_by.append(at),
         )
+        if leads:
+            self.lead()
+
+    def lead(self) -> None:
         self.server.lead(self.ended.append)
 
     def close(self) -> None:
@@ -103,7 +118,10 @@ class Member:
         run_id: str = "j1",
         secret: str | None = SECRET,
         behind_firewall: bool = False,
+        **link: Any,
     ) -> None:
+        self.reached = 0
+        self.released: list[int] = []
         self._party = party
         self.node = f"n{number}"
         self.admitted = 0
@@ -130,7 +148,10 @@ class Member:
                 lost=self.lost.append,
                 ended=self.lost.append,
                 log=party.lines.append,
+                reached=self._reached,
+                released=self.released.append,
             ),
+            **link,
         )
         self.comes_back = True
         if behind_firewall:
@@ -146,9 +167,12 @@ class Member:
     def _admitted(self) -> None:
         self.admitted += 1
 
+    def _reached(self) -> None:
+        self.reached += 1
+
     def _broken(self, why: str) -> None:
         self.broken.append(why)
-        if self.comes_back and self.admitted:
+        if self.comes_back and (self.admitted or self.reached):
             self.connect()
 
     def cut(self) -> None:
@@ -510,3 +534,100 @@ def test_a_nonce_is_never_used_twice(monkeypatch: pytest.MonkeyPatch, party: Par
     talk(party, leader, member, 2)
     nonces = [it for it in drawn if len(it) == words.NONCE_BYTES]
     assert len(nonces) == len({*nonces}) == 4
+
+
+# ---------------------------------------------------------------- leadership moves
+def vote(node: str) -> Offer:
+    return Offer(node, 1, Join(node, Descriptor(HERE, node, 1, 1)), (0, 0, 0))
+
+
+def test_a_launcher_admits_those_that_have_voted_for_it_when_it_leads(party: Party) -> None:
+    """The vote is the first message; more may follow it; a break in between loses neither."""
+    candidate = party.leader(leads=False)
+    voter = party.member(candidate, offers=True)
+    party.until(lambda: voter.reached, "it answers")
+    voter.link.give(vote("n1"))
+    voter.link.send(Beat("n1", 7))
+    party.until(lambda: len(candidate.messages) == 2, "the vote has come")
+    voter.cut()
+    party.until(lambda: len(candidate.messages) == 4, "it has come again")
+    assert not voter.admitted
+
+    candidate.lead()
+
+    party.until(lambda: voter.admitted, "it is admitted")
+    assert candidate.messages == [vote("n1"), Beat("n1", 7)] * 2
+    talk(party, candidate, voter, 1)
+    voter.cut()
+    talk(party, candidate, voter, 2)
+    assert (voter.lost, candidate.ended) == ([], [])
+
+
+def test_a_vote_is_given_back_over_the_connection_that_brought_it(party: Party) -> None:
+    candidate = party.leader(leads=False)
+    voter = party.member(candidate, offers=True)
+    party.until(lambda: voter.reached, "it answers")
+    voter.link.give(vote("n1"))
+    party.until(lambda: candidate.messages, "the vote has come")
+
+    candidate.server.release("n1", 5)
+
+    party.until(lambda: voter.released, "it has its vote back")
+    assert (voter.released, voter.broken) == ([5], [])
+    candidate.lead()
+    party.descriptors.wait(0.01)
+    assert not voter.admitted
+
+
+def test_a_voter_that_died_is_reported_when_the_launcher_leads(party: Party) -> None:
+    """Else it would be waited for, as long as for one that is silent."""
+    candidate = party.leader(leads=False)
+    voter = party.member(candidate, offers=True)
+    party.until(lambda: voter.reached, "it answers")
+    voter.link.give(vote("n1"))
+    party.until(lambda: candidate.messages, "the vote has come")
+    launcher = candidate.server._launchers["n1"]
+    party.until(lambda: launcher.answers, "its port has answered")
+    voter.die()
+    party.until(lambda: launcher.has_left, "it is found dead")
+
+    candidate.lead()
+
+    assert candidate.ended == ["n1"]
+
+
+def test_only_a_launcher_with_the_secret_may_vote(party: Party) -> None:
+    candidate = party.leader(leads=False)
+    stranger = party.member(candidate, 2, secret="another", offers=True)
+    party.until(lambda: stranger.lost, "it is refused")
+    assert (stranger.reached, candidate.messages) == (0, [])
+
+
+def test_a_launcher_at_the_endpoint_learns_where_its_job_is_led_and_sends_others_on(
+    party: Party,
+) -> None:
+    """Those that it has admitted already come again, with all that they have sent."""
+    leader, anew = party.leader(), party.leader()
+    early = party.member(anew, 2)
+    party.until(lambda: early.admitted, "it is admitted by the wrong one")
+    early.link.send(Beat("n2", 1))
+
+    party.member(anew, 1, leads=3)
+    [(addr, port)] = party.until(lambda: anew.led_by, "it is called")
+    anew.server.led_by(addr, leader.server.port)
+
+    assert addr == HERE
+    assert port != leader.server.port
+    [answer] = party.until(lambda: early.answers, "it is sent on")
+    assert answer == words.LedElsewhere(HERE, leader.server.port, "")
+    early.port = answer.port
+    early.connect()
+    party.until(lambda: leader.messages, "what it has sent comes to the right one")
+    assert (leader.messages, early.lost) == ([Beat("n2", 1)], [])
+
+
+def test_a_stranger_does_not_make_a_leader_step_down(party: Party) -> None:
+    leader = party.leader()
+    stranger = party.member(leader, 2, secret="another", leads=9)
+    party.until(lambda: stranger.lost, "it is refused")
+    assert leader.led_by == []

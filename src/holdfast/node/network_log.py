@@ -338,7 +338,8 @@ class NetworkLog:
             self._lose(why)
             return
         self._link.gone = f"{named.addr} {named.port}"
-        self._look(self._finder.find_endpoint)
+        again = self._finder.find_endpoint if named.host_of else self._finder.find_endpoint_again
+        self._look(again)
 
     def _on_broken(self, why: str) -> None:
         if self._is_over:
@@ -456,6 +457,8 @@ class NetworkLog:
         assert self._own is not None
         assert self._server is not None
         place = self._place
+        if self._server.port == place.port:
+            return  # this launcher has it
 
         def make_link(callbacks: LinkCallbacks) -> LeaderLink:
             assert self._loop is not None
@@ -468,10 +471,18 @@ class NetworkLog:
     def _on_led_by(self, addr: str, port: int) -> None:
         """The launcher there leads the job: this one has the endpoint of one that has died."""
         assert self._server is not None
-        if not self._leads or self._has_formed or self._is_over:
+        assert self._own is not None
+        if (
+            self._is_over
+            or self._has_formed
+            or (addr, port) == (self._own.address, self._server.port)
+        ):
             return
-        at = Endpoint(addr, port)
-        LOGGER.info("the job is led by the launcher at %s: this one joins it", at)
+        if not self._leads:
+            if self._server.sends_on:
+                self._server.led_by(addr, port)  # the next one already
+            return
+        LOGGER.info("the job is led by the launcher at %s: this one joins it", Endpoint(addr, port))
         self._leads = False
         self._server.led_by(addr, port)
         self._events.append(SteppedDown())

@@ -83,9 +83,6 @@ class EndpointWatch:
             connected = search.result()
         except ConnectionError:
             return
-        if connected.getpeername()[1] == connected.getsockname()[1]:
-            connected.close()
-            return
         self._link = self._make_link(LinkCallbacks(*[_ignore] * 8))
         self._link.connected(connected, *self._own)
 

@@ -35,7 +35,7 @@ from holdfast.job.pure.link import (
     Secret,
     is_nonce,
 )
-from holdfast.job.pure.membership import DECISIONS, Decision, Message, Offer
+from holdfast.job.pure.membership import DECISIONS, Decision, Message, Offer, Round
 from holdfast.job.pure.timing import WELCOME_S
 from holdfast.net.channel import Channel, RefusedError
 from holdfast.net.pure import frames
@@ -113,6 +113,7 @@ class LeaderLink:
         self._offers = offers
         self._leads = leads
         self._has_given = False
+        self._has_round = False
         self._answer_s = answer_s
         self._messages = Outbox()
         self._received = 0
@@ -227,6 +228,11 @@ class LeaderLink:
                 self._do.released(term)
             case NotAdmitted(why):
                 self._on_refused(why)
+            case LedElsewhere(host_of="") if not self._has_round:
+                # Of this job, which the launcher here led for a moment.
+                self._session, self._received = "", 0
+                self._leave(channel)
+                self._do.led_elsewhere(answer)
             case LedElsewhere() | LeadYourself() if self._session:
                 # Never a second leader: another job's launcher has the address of this one's now.
                 self._end("its launcher has ended, and another job is led there")
@@ -262,6 +268,7 @@ class LeaderLink:
             if line is not None:
                 self._do.log(line)
             return
+        self._has_round = self._has_round or isinstance(decision, Round)
         self._do.decided(decision)
 
     def _on_refused(self, why: Refusal) -> None:
