@@ -281,3 +281,24 @@ def test_a_launcher_that_is_killed_leaves_its_code_to_srun(submit: Callable[...,
     assert "Exited with exit code" not in job.said
     assert re.search("srun: error: n[12]: task [12]: Killed", job.said)
     assert (shown["ExitCode"], shown["Restarts"]) == ("0:0", "1")
+
+
+def test_the_job_goes_on_when_the_launcher_of_node_0_is_killed(submit: Callable[..., Job]) -> None:
+    """It led: another leads, and the spare has its place. srun says 137, so the job runs again."""
+    lasts = TRAINS.replace('"end").exists():', '"end").exists() or step < first + 200:')
+    job = submit(lasts, sizes={"--nodes=4": "--nodes=3"})
+    first = lives(job, 4)
+    nodes = {life["node"] for life in first}
+    if "n0" not in nodes:
+        pytest.skip("the launcher of node 0 is the spare")
+    launcher = next(life["launcher"] for life in first if life["node"] == "n0")
+    job.until(lambda: "waits as a spare" in job.said, "the spare has a vote")
+
+    os.kill(launcher, signal.SIGKILL)
+
+    second = lives(job, 8)[4:]
+    assert {life["node"] for life in second} == {"n1", "n2"}
+    end(job)
+    shown = job.until_state("COMPLETED")
+    assert re.search("srun: error: n0: task 0: Killed", job.said)
+    assert (shown["ExitCode"], shown["Restarts"]) == ("0:0", "1")

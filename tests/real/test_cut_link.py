@@ -148,7 +148,10 @@ def test_leadership_moves_between_hosts_while_another_host_is_cut_off(hosts: Hos
     assert not any(Path(f"/proc/{told['pid']}").exists() for told in first)
 
     hosts.heal(4)
-    until(lambda: jobs[4].said("leads the job now"), "it has found the next leader")
+    until(
+        lambda: jobs[4].said(r"the launcher at \S+ leads the job now"),
+        "it has found the next leader",
+    )
     hosts.end()
     assert [job.wait() for job in jobs[1:]] == [0, 0, 0, 0]
     assert not any(job.leftovers() for job in jobs)

@@ -112,6 +112,14 @@ def test_a_vote_binds_until_it_is_given_back() -> None:
     assert one.handle(Released("b", 2), 1000.0) == [Approach(FIVE.successors[1])]
 
 
+def test_no_second_proof_or_join_makes_it_vote_twice() -> None:
+    one, _ = leaderless("d")
+    one.handle(Reached("b"), 1.3)
+    assert one.handle(LeaderDied("its launcher has ended"), 1.4) == []
+    assert one.handle(Ready(join("d")), 1.4) == []
+    assert one.allegiance is Allegiance.BOUND
+
+
 def test_or_until_its_launcher_is_proved_dead() -> None:
     one, _ = leaderless("d")
     one.handle(Reached("b"), 1.3)

@@ -292,7 +292,7 @@ class Succession:
                 self._on_death(text, now)
             case Ready():
                 self._ready = event
-                if self.is_leaderless:
+                if self.allegiance is Allegiance.SEEKING and self._candidate is None:
                     self._seek(now)
             case Reached(node):
                 self._on_reached(node, now)

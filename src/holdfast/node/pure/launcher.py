@@ -286,8 +286,8 @@ class Launcher:
 
     # ------------------------------------------------------------ another launcher leads
     def _on_leader_died(self, died: LeaderDied) -> list[_Addressed]:
-        if self.leader is not None:
-            return []  # the one before
+        if self.leader is not None or (self.succession and self.succession.is_leaderless):
+            return []  # the one before; or it is known
         if self.succession is None or not self.succession.can_move:
             return [(self.member, LeaderLost(died.text))]
         text = f"{self.succession.leader}: {died.text}"
