@@ -121,7 +121,7 @@ class Member:
         **link: Any,
     ) -> None:
         self.reached = 0
-        self.released: list[int] = []
+        self.released: list[words.NotAdmitted] = []
         self._party = party
         self.node = f"n{number}"
         self.admitted = 0
@@ -570,10 +570,11 @@ def test_a_vote_is_given_back_over_the_connection_that_brought_it(party: Party) 
     voter.link.give(vote("n1"))
     party.until(lambda: candidate.messages, "the vote has come")
 
-    candidate.server.release("n1", 5)
+    candidate.server.release("n1", 5, asks=True)
 
     party.until(lambda: voter.released, "it has its vote back")
-    assert (voter.released, voter.broken) == ([5], [])
+    [released] = voter.released
+    assert (released.term, released.asks, voter.broken) == (5, True, [])
     candidate.lead()
     party.descriptors.wait(0.01)
     assert not voter.admitted

@@ -292,6 +292,20 @@ def test_another_launcher_leads_when_the_leader_s_dies_and_the_job_goes_on(nodes
     end_well(nodes, *others)
 
 
+def test_a_leader_s_launcher_that_is_told_to_end_hands_over(nodes: Nodes) -> None:
+    """As a node that is drained: its ranks end in their time, then another leads, at once."""
+    nodes.silence_s = 3600
+    host, b, c = (nodes.add(WORKS, "2:3") for _ in range(3))
+    in_cycle(0, host, b, c)
+
+    host.signal(signal.SIGTERM)
+
+    in_cycle(1, b, c)
+    assert host.wait() == 1
+    assert any(job.said("is lost .it left: it got SIGTERM") for job in (b, c))
+    end_well(nodes, b, c)
+
+
 def test_a_launcher_that_is_started_anew_at_the_endpoint_joins_the_job_that_is_led_elsewhere(
     nodes: Nodes,
 ) -> None:

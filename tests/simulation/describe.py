@@ -28,6 +28,7 @@ from holdfast.job.pure.membership import (
     Message,
     NodeRefused,
     OpenIncident,
+    Resigned,
     Round,
     StateChanged,
     StopCycle,
@@ -77,6 +78,8 @@ def decision(one: Decision) -> str:
             spares = f"; spares {' '.join(one.spares[:_FEW])}" if one.spares else ""
             used = f"; {one.restarts_used} restarts used" if one.restarts_used else ""
             return f"cycle {one.cycle}: {shown}{more}{spares}{used}"
+        case Resigned(why):
+            return f"resigns: {why}"
         case StopCycle(cycle=cycle, cause=cause, restarts_left=left, no_restart=no_restart):
             return f"stop cycle {cycle}: {cause}; {no_restart or f'{left} restarts left'}"
         case End(outcome=outcome, exit_code=code, cause=cause, why=why):
@@ -134,8 +137,9 @@ def effect(one: Any) -> str:
             return f"looks for {successor.node}"
         case Give(to, offer):
             return f"votes for {to} in term {offer.term}"
-        case Release(nodes, term):
-            return f"gives back the votes of {' '.join(nodes)}, up to term {term}"
+        case Release(nodes, term, asks):
+            back = f"gives back the votes of {' '.join(nodes)}"
+            return f"{back}, and asks for them in term {term}" if asks else back
         case Leads(term=term, offers=offers):
             return f"leads in term {term}, by {' '.join(offer.node for offer in offers)}"
     return ""

@@ -341,7 +341,9 @@ def random_takeovers(seed: int, hosts: int = 5) -> Scenario:
     for host in doomed:
         if rng.random() < 0.3:  # in the middle of a restart
             faults.append(RankFails(at, rng.randrange(hosts), every=rng.random() < 0.5))
-        faults.append(Crash(at + rng.choice((0.0, rng.uniform(0, 0.5))), host))
+        goes_at = at + rng.choice((0.0, rng.uniform(0, 0.5)))
+        signal = Signal(goes_at, host, rng.choice((0.1, 20.0)), well=rng.random() < 0.5)
+        faults.append(signal if rng.random() < 0.2 else Crash(goes_at, host))
         if rng.random() < 0.5:
             faults.append(Return(at + rng.choice((0.1, 1.0, 30.0)), host))
         at += rng.choice((rng.uniform(0, 0.1), rng.uniform(0, 2), rng.uniform(0, 40)))

@@ -38,6 +38,7 @@ from holdfast.job.pure.membership import (
     LeaderBeat,
     Message,
     Offer,
+    Resigned,
 )
 from holdfast.job.pure.succession import (
     Approach,
@@ -354,9 +355,13 @@ class Simulation(World):
         if cycle is not None:
             self._cascade(cycle)
         if leads:
-            for other in self._launchers.values():
-                if other.signalled:
-                    self._promises.break_rules(other)
+            self._spare_the_signalled()
+
+    def _spare_the_signalled(self) -> None:
+        """Without the leader they keep the grace of the signal: they may be saving their work."""
+        for other in self._launchers.values():
+            if other.signalled:
+                self._promises.break_rules(other)
 
     # ------------------------------------------------------------ what a node asks of its world
     def describe(self, effect: Any) -> str:
@@ -409,10 +414,12 @@ class Simulation(World):
             case Give(to, offer):
                 self.say(one.name, effect)
                 self._give(one, self._by_node[to], offer)
-            case Release(nodes, term):
+            case Release(nodes, term, asks):
                 self.say(one.name, effect)
                 for node in nodes:
-                    self._release(one, self._by_node[node], term)
+                    released = Released(one.name, term, asks)
+                    voter = self._by_node[node]
+                    self._ways.send(one, voter, partial(self._released, one, voter, released))
             case Leads():
                 self.say(one.name, effect)
                 self._take_over(one, effect)
@@ -430,6 +437,8 @@ class Simulation(World):
         if self.scenario.codec:
             decision = decode(DECISIONS, json.loads(json.dumps(encode(decision))))
         self._log.append(decision)
+        if isinstance(decision, Resigned):
+            self._spare_the_signalled()
         if self.scenario.rules.is_of_one:
             home.tell(decision, by_log=True)
             return
@@ -562,13 +571,10 @@ class Simulation(World):
         voter.was_held_up = self.clock.now - voter.voted_at >= self.scenario.pace.fence_s
         voter.tell(Follows())
 
-    def _release(self, one: SimulatedNode, voter: SimulatedNode, term: int) -> None:
-        self._ways.send(one, voter, partial(self._released, one, voter, term))
-
-    def _released(self, one: SimulatedNode, voter: SimulatedNode, term: int) -> None:
+    def _released(self, one: SimulatedNode, voter: SimulatedNode, released: Released) -> None:
         if voter.bound_to is one:
             voter.bound_to = None
-        voter.tell(Released(one.name, term))
+            voter.tell(released)
 
     def _take_over(self, one: SimulatedNode, leads: Leads) -> None:
         self.takeovers += 1

@@ -18,7 +18,7 @@ from holdfast.job.pure.leader import Effect, Event, LauncherEnded, Leader
 from holdfast.job.pure.member import LeaderReplaced, Member, MemberPhase
 from holdfast.job.pure.membership import JobOutcome, Join, StopCycle
 from holdfast.job.pure.rules import RestartPolicy, Rules
-from holdfast.job.pure.succession import Allegiance, LeaderDied, Leads, Ready, Succession
+from holdfast.job.pure.succession import Allegiance, Leads, Ready, Succession
 from holdfast.job.pure.timing import VERDICT_SHARE, Pace
 from holdfast.node.pure.launcher import Launcher
 from holdfast.node.pure.node import Node
@@ -463,9 +463,9 @@ def starts_at_once(self: Leader, before: Leads, now: float) -> None:
     self._start_early_if_sure()
 
 
-def votes_with_ranks(self: Launcher, died: LeaderDied) -> list[Any]:
+def votes_with_ranks(self: Launcher, event: Any, why: str) -> list[Any]:
     """A launcher votes while its ranks run."""
-    addressed = on_leader_died(self, died)
+    addressed = on_leader_gone(self, event, why)
     member = self.member
     join = Join(member.node, member.desc, member.cycle)
     is_moving = any(isinstance(event, LeaderReplaced) for _, event in addressed)
@@ -480,7 +480,7 @@ def votes_twice(self: Succession, node: str, now: float) -> None:
 
 
 on_reached = Succession._on_reached
-inherit, on_leader_died = Leader._inherit, Launcher._on_leader_died
+inherit, on_leader_gone = Leader._inherit, Launcher._on_leader_gone
 
 
 @pytest.mark.parametrize(
@@ -489,7 +489,7 @@ inherit, on_leader_died = Leader._inherit, Launcher._on_leader_died
         (Succession, "_on_reached", votes_twice),
         (succession, "is_majority", takes_a_third),
         (Leader, "_inherit", starts_at_once),
-        (Launcher, "_on_leader_died", votes_with_ranks),
+        (Launcher, "_on_leader_gone", votes_with_ranks),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

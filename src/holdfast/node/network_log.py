@@ -32,7 +32,7 @@ from holdfast.job.link.finding import (
 from holdfast.job.link.job_server import JobServer
 from holdfast.job.link.leader_link import LeaderLink, LinkCallbacks
 from holdfast.job.pure.leader import LauncherEnded
-from holdfast.job.pure.link import LeadYourself, LedElsewhere
+from holdfast.job.pure.link import LeadYourself, LedElsewhere, NotAdmitted
 from holdfast.job.pure.member import LeaderLost
 from holdfast.job.pure.membership import (
     Beat,
@@ -174,10 +174,10 @@ class NetworkLog:
             case Give(offer=offer):
                 if self._link is not None:
                     self._link.give(offer)
-            case Release(nodes, term):
+            case Release(nodes, term, asks):
                 assert self._server is not None
                 for node in nodes:
-                    self._server.release(node, term)
+                    self._server.release(node, term, asks=asks)
             case Leads(term):
                 self._leave_link()
                 self._lead()
@@ -491,9 +491,10 @@ class NetworkLog:
         self._look(lambda: self._finder.find_at(addr, port))
         self._on_news()
 
-    def _on_released(self, term: int) -> None:
+    def _on_released(self, answer: NotAdmitted) -> None:
         if self._candidate is not None:
-            self._report_candidate(Released(self._candidate.node, term))
+            released = Released(self._candidate.node, answer.term, answer.asks)
+            self._report_candidate(released)
 
     def _report_candidate(self, event: Reached | NotReached | PeerDied | Released) -> None:
         self._events.append(event)

@@ -181,11 +181,21 @@ def test_a_launcher_with_a_leader_refuses_votes() -> None:
 def test_a_candidate_raises_its_term_to_that_of_the_votes_for_it() -> None:
     one, _ = leaderless("b")
     assert one.handle(offer("e", 1), 1.25) == []
-    assert one.handle(offer("c", 5), 1.3) == [Release(("e",), 5)]
+    assert one.handle(offer("c", 5), 1.3) == [Release(("e",), 5, asks=True)]
     assert one.term == 5
     [leads] = one.handle(offer("d", 5), 1.4)
     assert isinstance(leads, Leads)
     assert leads.term == 5
+
+
+def test_a_launcher_votes_again_for_a_candidate_that_asks_in_a_later_term() -> None:
+    """Launchers that count terms differently would miss each other, again and again."""
+    one, _ = leaderless("d")
+    one.handle(Reached("b"), 1.3)
+    assert one.handle(Released("b", 9, asks=True), 1.4) == [Approach(FIVE.successors[0])]
+    [give] = one.handle(Reached("b"), 1.5)
+    assert isinstance(give, Give)
+    assert (give.to, give.offer.term) == ("b", 9)
 
 
 def test_a_launcher_that_leaves_gives_all_votes_back() -> None:

@@ -165,12 +165,12 @@ class JobServer:
             if launcher.channel is not None:
                 launcher.channel.close()
 
-    def release(self, node: str, term: int) -> None:
+    def release(self, node: str, term: int, *, asks: bool = False) -> None:
         """Give a vote back; see :class:`.Released`."""
         for name, launcher in [*self._launchers.items()]:
             if launcher.node == node and launcher.channel is not None:
                 del self._launchers[name]
-                launcher.channel.send(encode(NotAdmitted(Refusal.NOT_ELECTED, term=term)))
+                launcher.channel.send(encode(NotAdmitted(Refusal.NOT_ELECTED, "", term, asks)))
                 launcher.channel.on_closed = _ignore
 
     def publish(self, decision: Decision) -> None:

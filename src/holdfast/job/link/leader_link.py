@@ -60,7 +60,7 @@ class LinkCallbacks(Value):
         log: A line for people.
         ended: The leader has died, as the program shows that has its address now.
         reached: It would take a vote (:class:`LeaderLink` ``offers``).
-        released: It will not lead; the next term in which it could.
+        released: It will not lead, and gives the vote back.
     """
 
     admitted: Callable[[], None]
@@ -72,7 +72,7 @@ class LinkCallbacks(Value):
     log: Callable[[str], None]
     ended: Callable[[str], None]
     reached: Callable[[], None] = lambda: None
-    released: Callable[[int], None] = lambda _: None
+    released: Callable[[NotAdmitted], None] = lambda _: None
 
 
 class LeaderLink:
@@ -223,9 +223,9 @@ class LeaderLink:
                     self._lose(self._other_secret())
                     raise RefusedError("did not prove that it knows the secret of this job")
                 self._on_admitted(channel, answer)
-            case NotAdmitted(Refusal.NOT_ELECTED, term=term):
+            case NotAdmitted(Refusal.NOT_ELECTED):
                 self._leave(channel)
-                self._do.released(term)
+                self._do.released(answer)
             case NotAdmitted(why):
                 self._on_refused(why)
             case LedElsewhere(host_of="") if not self._has_round:

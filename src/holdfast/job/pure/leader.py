@@ -72,9 +72,13 @@ from holdfast.job.pure.workload import MIXED, Difference, difference
 
 # ---------------------------------------------------------------- events
 class Abdicate(Value):
-    """The launcher that the leader lives in must go: the job ends, as no other can take over."""
+    """The launcher that the leader lives in must go.
+
+    ``can_move``: another one leads then; else the job ends. Its own ranks are gone.
+    """
 
     why: str
+    can_move: bool = False
 
 
 class LauncherEnded(Value):
@@ -204,6 +208,11 @@ class Leader:
                 self._begin(now)
             case IterationRead(iteration):
                 self._restarts.iteration_read(iteration, self.cycle)
+            case Abdicate(why, can_move=True) if self.phase is not LeaderPhase.ENDING:
+                self._publish(msg.Resigned(f"it left: {why}"))
+                self._effects.append(Close())
+                self.phase = LeaderPhase.CLOSED
+                return self._effects
             case Abdicate(why):
                 self._end(Ending.LEADER_LOST, f"the launcher that led the job left: {why}", now)
             case LauncherEnded(node):

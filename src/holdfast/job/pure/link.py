@@ -116,7 +116,8 @@ class NotAdmitted(Value):
     why: Refusal
     text: Text = ""
     term: Count = 0
-    """With NOT_ELECTED: the next in which it could lead."""
+    asks: bool = False
+    """With NOT_ELECTED: the next term in which it could lead; whether it asks for a vote in it."""
 
 
 class LedElsewhere(Value):

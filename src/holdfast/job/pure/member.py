@@ -426,6 +426,7 @@ class Member:
             case LeaderFound(waited_s):
                 self._is_leaderless = False
                 self._leader_at, self._fence_at = now, now + self.pace.fence_s
+                self._asks_until, self._slept_s = None, 0.0  # its decisions are of now, unless
                 if waited_s >= self.pace.fence_s:
                     self._begin_to_ask(now + self.pace.ask_s, now)
             case msg.Suspect(cycle=cycle):
@@ -502,6 +503,8 @@ class Member:
             case msg.OpenIncident(cycle=cycle) | msg.Judged(cycle=cycle):
                 if cycle == self.cycle:
                     self._effects.append(decision)
+            case msg.Resigned():
+                pass  # LeaderReplaced or LeaderLost comes with it
             case _:
                 assert_never(decision)
 

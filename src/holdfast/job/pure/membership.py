@@ -413,6 +413,13 @@ class NodeRefused(Value):
     may_return: bool = False
 
 
+class Resigned(Value):
+    """The launcher that leads goes, its ranks are gone, and it decides nothing after this."""
+
+    why: Text
+    term: Count = 0
+
+
 class LeaderBeat(Value):
     """The leader is alive. Published only when nothing else was for a while.
 
@@ -430,6 +437,6 @@ class LeaderBeat(Value):
     settled: tuple[Count, ...] = ()
 
 
-Decision = Round | StopCycle | End | NodeRefused | LeaderBeat | OpenIncident | Judged
+Decision = Round | StopCycle | End | NodeRefused | Resigned | LeaderBeat | OpenIncident | Judged
 
 DECISIONS: Mapping[str, type[Decision]] = family(Decision)

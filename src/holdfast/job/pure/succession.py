@@ -11,11 +11,11 @@ Pure: reads no clock, touches no connection. Times are seconds on the caller's m
         |
         +-- LEADING: a majority of the launchers of the last round is bound to this one
 
-Only proof moves leadership: a kernel that refuses where its launcher has accepted before. Silence
-moves nothing, for a leader that is silent may have ranks. A vote binds until the launcher that has
-it gives it back, having promised not to lead with it, or is proved dead. So a launcher that has
-the votes of a majority is the only one that lives and has them, for as long as it lives: it needs
-no lease, and no clock of another host is trusted.
+Only proof moves leadership: the word of a leader that goes, or a kernel that refuses where its
+launcher has accepted before. Silence moves nothing, for a leader that is silent may have ranks. A
+vote binds until the launcher that has it gives it back, having promised not to lead with it, or is
+proved dead. So a launcher that has the votes of a majority is the only one that lives and has them,
+for as long as it lives: it needs no lease, and no clock of another host is trusted.
 
 *The votes.* Those of the launchers of the last round, its spares too. A round may be on its way
 when its leader dies: a launcher that has it needs a majority of the round before as well, and of
@@ -82,10 +82,14 @@ class Follows(Value):
 
 
 class Released(Value):
-    """A launcher gives a vote back; ``term``: of the next that it could lead in."""
+    """A launcher gives a vote back.
+
+    ``term``: the next that it could lead in; ``asks``: for the vote in that.
+    """
 
     node: str
     term: int
+    asks: bool = False
 
 
 Event = (
@@ -122,6 +126,7 @@ class Release(Value):
 
     nodes: tuple[str, ...]
     term: int
+    asks: bool = False
 
 
 class Leads(Value):
@@ -290,6 +295,9 @@ class Succession:
         match event:
             case LeaderDied(text):
                 self._on_death(text, now)
+            case msg.Resigned(why):
+                self._on_death(why, now)
+                self._is_sure = True  # it has formed no later round, and will not
             case Ready():
                 self._ready = event
                 if self.allegiance is Allegiance.SEEKING and self._candidate is None:
@@ -303,10 +311,8 @@ class Succession:
                 self._on_peer_died(node, now)
             case Follows():
                 self._on_follows(now)
-            case Released(node, term):
-                if self.allegiance is Allegiance.BOUND and self._is_candidate(node):
-                    self.term = max(self.term, term - 1)
-                    self._seek(now)
+            case Released(node, term, asks):
+                self._on_released(node, term, now, asks=asks)
             case msg.Offer():
                 self._on_offer(event, now)
             case TimePassed():
@@ -331,7 +337,7 @@ class Succession:
                 formed = self.round
                 if formed is not None and formed.version == settled:
                     self._electorates = [formed.electorate]
-            case msg.End() | msg.NodeRefused() | msg.Judged():
+            case msg.End() | msg.NodeRefused() | msg.Judged() | msg.Resigned():
                 pass
             case _:
                 assert_never(decision)
@@ -371,6 +377,17 @@ class Succession:
             self._is_sure = self._is_sure and self.allegiance is Allegiance.SEEKING
             self._seek(now)
 
+    def _on_released(self, node: str, term: int, now: float, *, asks: bool) -> None:
+        candidate = self._candidate
+        if self.allegiance is not Allegiance.BOUND or candidate is None or candidate.node != node:
+            return
+        if asks and term > self.term:
+            self.term, self.allegiance = term, Allegiance.SEEKING
+            self._effects.append(Approach(candidate))
+            return
+        self.term = max(self.term, term - 1)
+        self._seek(now)
+
     def _seek(self, now: float) -> None:
         """Vote in the next term that has a candidate."""
         formed, ready = self.round, self._ready
@@ -396,6 +413,8 @@ class Succession:
     def _vote_for_itself(self, now: float) -> None:
         assert self._ready is not None
         self.allegiance = Allegiance.BOUND
+        earlier = [node for node, offer in self._offers.items() if offer.term < self.term]
+        self._release(earlier, self.term, asks=True)
         self._take(self._offer(), now)
 
     def _is_candidate(self, node: str) -> bool:
@@ -434,13 +453,12 @@ class Succession:
         votes_for_itself = bool(own) and self._is_candidate(own)
         may_rise = votes_for_itself or self.allegiance is Allegiance.SEEKING
         if own and may_rise and offer.term > self.term and self._would_lead_in(offer.term, own):
-            others = [node for node in self._offers if node != own]
-            self._release(others, offer.term)
+            self._offers.pop(own, None)
             self.term = offer.term
             self._candidate = next(it for it in formed.successors if it.node == own)
             self._vote_for_itself(now)
         elif votes_for_itself and offer.term < self.term:
-            self._release([offer.node], self.term)
+            self._release([offer.node], self.term, asks=True)
             return
         self._take(offer, now)
 
@@ -454,12 +472,12 @@ class Succession:
         self._offers[offer.node] = offer
         self._patient_until.setdefault(offer.term, now + self.pace.ask_s)
 
-    def _release(self, nodes: list[str], term: int) -> None:
+    def _release(self, nodes: list[str], term: int, *, asks: bool = False) -> None:
         """From now on the votes of these are never counted."""
         for node in nodes:
             self._offers.pop(node, None)
         if nodes:
-            self._effects.append(Release(tuple(nodes), term))
+            self._effects.append(Release(tuple(nodes), term, asks))
 
     def _give_back(self, now: float) -> None:
         """Votes that came to no majority in time; the own one as well."""

@@ -77,6 +77,7 @@ from holdfast.job.pure.membership import (
     Message,
     Offer,
     OpenIncident,
+    Resigned,
 )
 from holdfast.job.pure.rules import Rules
 from holdfast.job.pure.succession import (
@@ -249,6 +250,8 @@ class Launcher:
             return self._on_offer(event)
         if isinstance(event, Message | IterationRead | LauncherEnded):
             return self._to_leader(event)
+        if isinstance(event, Resigned):
+            return self._on_leader_gone(event, event.why)
         if isinstance(event, Decision):
             return [*self._to_succession(event), (self.member, event)]
         if isinstance(event, Reached | NotReached | PeerDied | Follows | Released):
@@ -262,7 +265,7 @@ class Launcher:
                 self.leader = None
                 return []
             case LeaderDied():
-                return self._on_leader_died(event)
+                return self._on_leader_gone(event, event.text)
             case PortReserved(port):
                 self.member.desc = dataclasses.replace(self.member.desc, port=port)
                 return []
@@ -285,13 +288,13 @@ class Launcher:
         return [] if self.succession is None else [(self.succession, event)]
 
     # ------------------------------------------------------------ another launcher leads
-    def _on_leader_died(self, died: LeaderDied) -> list[_Addressed]:
+    def _on_leader_gone(self, event: LeaderDied | Resigned, why: str) -> list[_Addressed]:
         if self.leader is not None or (self.succession and self.succession.is_leaderless):
             return []  # the one before; or it is known
         if self.succession is None or not self.succession.can_move:
-            return [(self.member, LeaderLost(died.text))]
-        text = f"{self.succession.leader}: {died.text}"
-        return [(self.succession, died), (self.member, LeaderReplaced(text))]
+            return [(self.member, LeaderLost(why))]
+        text = f"{self.succession.leader}: {why}"
+        return [(self.succession, event), (self.member, LeaderReplaced(text))]
 
     def _on_offer(self, offer: Offer) -> list[_Addressed]:
         if self.succession is None:
@@ -299,8 +302,8 @@ class Launcher:
             return []
         addressed: list[_Addressed] = [(self.succession, offer)]
         if self.succession.shows_death(offer) and self.succession.can_move:
-            died = LeaderDied(f"{offer.node} has found that its launcher has ended")
-            return self._on_leader_died(died) + addressed
+            why = f"{offer.node} has found that its launcher has ended"
+            return self._on_leader_gone(LeaderDied(why), why) + addressed
         return addressed
 
     def _lead(self, leads: Leads) -> list[_Addressed]:
@@ -399,12 +402,13 @@ class Launcher:
         if last.why is LeaveWhy.FENCED:  # all other launchers have lost this leader, too
             return self._abdicate(last.text)
         if last.why is LeaveWhy.SIGNALLED and not self.rules.is_of_one:
-            return self._abdicate(f"it got {last.text}")
+            can_move = self.succession is not None and self.succession.can_move
+            return self._abdicate(f"it got {last.text}", can_move=can_move)
         return []
 
-    def _abdicate(self, why: str) -> list[_Addressed]:
+    def _abdicate(self, why: str, *, can_move: bool = False) -> list[_Addressed]:
         self._has_abdicated = True
-        return self._to_leader(Abdicate(why))
+        return self._to_leader(Abdicate(why, can_move))
 
     def _on_end(self, end: End) -> None:
         """Log the end of a job that this launcher has left, and stayed for as its host."""
