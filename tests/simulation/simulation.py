@@ -647,7 +647,8 @@ class Simulation(World):
 
     def _signal(self, one: SimulatedNode, grace_s: float, well: bool) -> None:
         one.signalled = True
-        if not one.audible:
+        has_leader = one.follows is not None and one.follows.alive and not one.follows.has_quit
+        if not one.audible or not has_leader:
             self._promises.break_rules(one)
         if one.running is not None and not one.told_to_stop:
             one.signal_grace = (grace_s, 0 if well else -SIGTERM)

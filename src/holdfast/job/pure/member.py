@@ -76,6 +76,13 @@ MAX_CAUSE = 2000
 """Longest cause that is sent, in characters; the node's own report has the whole of it."""
 
 
+class How(enum.Enum):
+    """How much time ranks are given when they are stopped."""
+
+    POLITE = "SIGTERM, then SIGKILL when their grace is over"
+    AT_ONCE = "SIGKILL"
+
+
 # ---------------------------------------------------------------- events
 class Unhealthy(Value):
     """A health check failed: this node must not have ranks again.
@@ -144,9 +151,14 @@ class LeaderLost(Value):
 
 
 class LeaderReplaced(Value):
-    """The leader has died, and another will be found: this node's ranks end, and it joins that."""
+    """The leader is gone, and another will be found: this node's ranks end, and it joins that.
+
+    ``how``: they have their time to end if the leader went by itself: perhaps the whole job was
+    signalled, and this node's signal is on its way.
+    """
 
     text: str
+    how: How = How.AT_ONCE
 
 
 class LeaderFound(Value):
@@ -186,13 +198,6 @@ class StartRanks(Value):
 
     round: msg.Round
     place: CyclePlace
-
-
-class How(enum.Enum):
-    """How much time ranks are given when they are stopped."""
-
-    POLITE = "SIGTERM, then SIGKILL when their grace is over"
-    AT_ONCE = "SIGKILL"
 
 
 class StopRanks(Value):
@@ -421,8 +426,8 @@ class Member:
                     self._leave(LeaveJob(Ending.LEADER_LOST.code(), LeaveWhy.FENCED, text))
                 else:
                     self._fence(f"the leader of the job is lost: {text}")
-            case LeaderReplaced(text):
-                self._on_replaced(text, now)
+            case LeaderReplaced(text, how):
+                self._on_replaced(text, how, now)
             case LeaderFound(waited_s):
                 self._is_leaderless = False
                 self._leader_at, self._fence_at = now, now + self.pace.fence_s
@@ -719,8 +724,8 @@ class Member:
         self._end_ranks(why, How.AT_ONCE)
         self.phase = MemberPhase.STOPPING
 
-    def _on_replaced(self, text: str, now: float) -> None:
-        """The leader has died: no ranks of this cycle may be alive when another one leads."""
+    def _on_replaced(self, text: str, how: How, now: float) -> None:
+        """The leader is gone: no ranks of this cycle may be alive when another one leads."""
         if self.phase is MemberPhase.LEAVING:
             return
         self._is_leaderless, self._fenced_s = True, None
@@ -730,8 +735,8 @@ class Member:
             return
         why = f"the launcher that led the job is lost ({text})"
         self._note("warning", f"{why}: this node ends its ranks, and another launcher will lead")
-        self._are_ended = True
-        self._end_ranks(why, How.AT_ONCE)
+        self._are_ended = how is How.AT_ONCE
+        self._end_ranks(why, how)
         self.phase = MemberPhase.STOPPING
 
     # ------------------------------------------------------------ the way out

@@ -55,6 +55,7 @@ from holdfast.job.pure.leader import (
 from holdfast.job.pure.member import (
     CauseFound,
     CycleStopping,
+    How,
     JobReported,
     LeaderFound,
     LeaderLost,
@@ -294,7 +295,8 @@ class Launcher:
         if self.succession is None or not self.succession.can_move:
             return [(self.member, LeaderLost(why))]
         text = f"{self.succession.leader}: {why}"
-        return [(self.succession, event), (self.member, LeaderReplaced(text))]
+        how = How.POLITE if isinstance(event, Resigned) else How.AT_ONCE
+        return [(self.succession, event), (self.member, LeaderReplaced(text, how))]
 
     def _on_offer(self, offer: Offer) -> list[_Addressed]:
         if self.succession is None:
