@@ -14,6 +14,7 @@ from holdfast.base.pure import kill_ladder
 from holdfast.base.pure.wording import count
 from holdfast.job.pure.exit_codes import Ending
 from holdfast.job.pure.rules import Rules
+from holdfast.job.pure.timing import Pace
 from holdfast.node.pure import node, rank_life
 from holdfast.options.ft_options import ANY_FAILED
 from holdfast.options.plan import LaunchPlan
@@ -225,18 +226,39 @@ def _of_nodes(plan: LaunchPlan) -> Iterator[PlantedFault]:
         "each launcher, when it wakes",
         "it asks before it ends anything, and the job goes on, or restarts",
     )
-    yield PlantedFault(
-        "the launcher that leads is lost",
-        f"all others, {_AT_ONCE}, or, if its host is gone, {pace.fence_s + pace.return_s:g} s "
-        "after its last message",
-        "they leave; the job has to be started again",
-        Ending.LEADER_LOST.code(),
-    )
+    yield from _of_the_leader(plan, pace)
     yield PlantedFault(
         "too few nodes come",
         f"all launchers, after {pace.join_timeout_s:g} s (--rdzv-conf join_timeout=)",
         "they leave; nothing was started",
         Ending.TOO_FEW.code(),
+    )
+
+
+def _of_the_leader(plan: LaunchPlan, pace: Pace) -> Iterator[PlantedFault]:
+    assert plan.meeting is not None
+    gone_s = pace.fence_s + pace.return_s
+    leave = "they leave; the job has to be started again"
+    if plan.meeting.place.other is not None or not plan.max_restarts:
+        yield PlantedFault(
+            "the launcher that leads is lost",
+            f"all others, {_AT_ONCE}, or, if its host is gone, {gone_s:g} s after its last message",
+            leave,
+            Ending.LEADER_LOST.code(),
+        )
+        return
+    yield PlantedFault(
+        "the launcher that leads is killed, or told to end",
+        f"all others, {_AT_ONCE}",
+        "a majority of the launchers, spares counted, has another one lead, which restarts the "
+        "ranks without that node while restarts are left; one of two is no majority, and leaves",
+        Ending.LEADER_LOST.code(),
+    )
+    yield PlantedFault(
+        "the host of the launcher that leads is gone, or cut off",
+        f"all others, {gone_s:g} s after its last message",
+        leave,
+        Ending.LEADER_LOST.code(),
     )
 
 
