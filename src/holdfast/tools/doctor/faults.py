@@ -251,7 +251,7 @@ def _of_the_leader(plan: LaunchPlan, pace: Pace) -> Iterator[PlantedFault]:
         "the launcher that leads is killed, or told to end",
         f"all others, {_AT_ONCE}",
         "a majority of the launchers, spares counted, has another one lead, which restarts the "
-        "ranks without that node while restarts are left; one of two is no majority, and leaves",
+        "ranks without that node while restarts are left; one launcher of two leaves instead",
         Ending.LEADER_LOST.code(),
     )
     yield PlantedFault(
