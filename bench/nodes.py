@@ -70,7 +70,7 @@ def _command(kind: str, number: int, port: int) -> list[str]:
     warm = f"--ft-warm-standby={str(kind == WARM).lower()}"
     return [
         *("/usr/bin/env", "OMP_NUM_THREADS=1", sys.executable, str(scripts / "ft_launcher")),
-        *(warm, "--ft-warm-standby-delay=0.2", *shared),
+        *(warm, "--ft-warm-standby-delay=0.2", "--ft-log-level=debug", *shared),
     ]
 
 

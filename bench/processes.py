@@ -32,7 +32,11 @@ BOTH = (HOLDFAST, TORCHRUN)
 WARM_TRAINERS = "holdfast, warm, beside transformers and Lightning"
 """The interpreter of ``make trainers``, whose libraries torch and the script import."""
 TRAINERS_BIN = Path(__file__).parents[1] / ".venv-trainers" / "bin"
-_WARM_OPTIONS = "--ft-warm-standby=true", "--ft-warm-standby-delay=0.2"
+_WARM_OPTIONS = (
+    "--ft-warm-standby=true",
+    "--ft-warm-standby-delay=0.2",
+    "--ft-log-level=debug",  # which says in each cycle when parked interpreters are ready
+)
 COMMANDS: dict[str, list[str]] = {
     HOLDFAST: [sys.executable, str(_BIN / "ft_launcher"), "--ft-warm-standby=false"],
     WARM: [

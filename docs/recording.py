@@ -2,9 +2,9 @@
 
     python -m docs.recording FILE.svg COMMAND ...
 
-The command runs in a pseudo terminal, so it prints in colour. Its lines come up at the bottom in
-the order and rhythm in which they were printed, pauses shortened. Where a viewer shows no
-animation, the last lines are seen. No script, no font and no other file is needed.
+The command runs in a pseudo terminal, so it prints in colour. The picture begins with the last
+lines, so that a still shows them, too. Then all lines come up at the bottom in the order and rhythm
+in which they were printed, pauses shortened. No script, no font and no other file is needed.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from holdfast.base import clock
 
 COLUMNS, ROWS = 92, 30
 COLUMN_PX, LINE_PX, MARGIN_PX, FONT_PX = 7.83, 18, 14, 13
-PAUSE_S, LAST_S = 0.25, 12.0
-"""The longest pause between two lines, and how long the last lines stay."""
-COLOURS = {"1": "b", "31": "r", "32": "g", "33": "y"}
+PAUSE_S, FIRST_S, LAST_S = 0.25, 3.0, 12.0
+"""The longest pause between two lines, and how long the last lines stay, at first and at last."""
+COLOURS = {"1": "b", "31": "r", "32": "g", "33": "y", "35": "v"}
 """Classes of text by the numbers that begin them (SGR)."""
 _SGR = re.compile(r"\x1b\[([\d;]*)m")
 _STYLE = """\
 text { font: %dpx ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
        fill: #c9d1d9; white-space: pre }
 .b { font-weight: bold; fill: #fff } .r { fill: #ff7b72 } .g { fill: #7ee787; font-weight: bold }
-.y { fill: #e3b341 }
+.y { fill: #e3b341 } .v { fill: #ff9bce; font-weight: bold }
 #lines { animation: up %.1fs step-end infinite }
 @media (prefers-reduced-motion: reduce) { #lines { animation: none } }
 @keyframes up {
@@ -105,10 +105,10 @@ def marked_up(texts: Iterable[str]) -> Iterator[str]:
 def svg(lines: Sequence[Line]) -> str:
     """The picture."""
     at = list(instants(lines))
-    whole_s = (at[-1] if at else 0.0) + LAST_S
-    frames = {0.0: ROWS}
+    whole_s = FIRST_S + (at[-1] if at else 0.0) + LAST_S
+    frames = {0.0: ROWS - len(at), round(100 * FIRST_S / whole_s, 2): ROWS}
     for number, instant in enumerate(at, 1):
-        frames[round(100 * instant / whole_s, 2)] = ROWS - number
+        frames[round(100 * (FIRST_S + instant) / whole_s, 2)] = ROWS - number
     style = _STYLE % (
         FONT_PX,
         whole_s,

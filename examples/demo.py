@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.events.pure.schema import CycleOver, Event, RankStarted, event_of
+from holdfast.events.pure.schema import Event, RankStarted, event_of
 from holdfast.tools.report.timeline import Recovery, lines, recoveries
 from holdfast.tools.run.run_files import read_run
 from show import coloured, differences, failed, run_in_folder, say
@@ -29,7 +29,9 @@ FAULTS = IN_PLACE, *_ = ("raise@40:1", "kill@190:1", "freeze@265:0")  # what@ste
 LIMITS = "step:4,checkpointing:30"  # seconds; a step takes some 0.02
 OUTSIDE = "30"  # seconds that may pass between two sections, as in a restart
 WIDTH = 78  # columns of what the launcher says
-SAYS = re.compile(r"^[\d-]+ [\d:,]+ \[\w+\] \[[^]]*\](?: \[(rank \d+)\])? holdfast: ")
+SAYS = re.compile(r"^[\d-]+ [\d:,]+ \[(\w+)\] \[[^]]*\](?: \[(rank \d+)\])? holdfast: ")
+VERDICT, LAUNCHER = 35, 33  # colours: what failed, and where; all else that the launcher says
+BELOW = f"\n{'':11}| "
 NOT_SHOWN = ("[NestedRestarter]", "Traceback", "  ", "holdfast.testing.inject.InjectedException:")
 LONGEST_S = 300.0  # a run that takes longer than this is broken
 HERE = Path(__file__).parent
@@ -40,6 +42,8 @@ class Run:
 
     def __init__(self, folder: Path, faults: Sequence[str] = ()) -> None:
         self.folder = folder
+        self.seconds = 0.0
+        self._is_shown = bool(faults)
         self._said: set[str] = set()
         self.command = [
             *(sys.executable, "-m", "holdfast.fault_tolerance.launcher"),
@@ -57,7 +61,7 @@ class Run:
         }
 
     def go(self) -> int:
-        """Run it to its end, showing what it says; the launcher's exit code."""
+        """Run it to its end, showing what it says if it has faults; the launcher's exit code."""
         self.folder.mkdir()
         started = time.monotonic()
         with subprocess.Popen(
@@ -79,20 +83,22 @@ class Run:
                 raise
             finally:
                 signal.alarm(0)
+        self.seconds = time.monotonic() - started
         return launcher.returncode
 
     def _show(self, line: str, since_s: float) -> None:
         """A line of the training as it is; of holdfast without its date, wrapped, coloured."""
-        if line.startswith(NOT_SHOWN):
+        if line.startswith(NOT_SHOWN) or not self._is_shown:
             return
-        text = SAYS.sub(lambda found: f"{found[1] or 'launcher'}: ", line)
+        text = SAYS.sub(lambda found: f"{found[2] or 'launcher'}: ", line)
         if text != line:
             if (said := text.partition(": ")[2]) in self._said:
                 return  # what all ranks say alike is shown once
             self._said.add(said)
             text = text.replace(f"{self.folder}/", "").replace(f"{HERE.parent}/", "")
             wrapped = textwrap.wrap(text, WIDTH, break_on_hyphens=False, break_long_words=False)
-            text = coloured(33, f"\n{'':11}| ".join(wrapped))
+            colour = VERDICT if " [ERROR] " in line else LAUNCHER
+            text = "\n".join(coloured(colour, part) for part in wrapped).replace("\n", BELOW)
         print(f"{since_s:8.1f} s | {text}", flush=True)
 
     def events(self) -> list[Event]:
@@ -108,13 +114,6 @@ class Run:
     def fingerprint(self) -> str:
         """Of the final weights."""
         return (self.folder / "weights.sha256").read_text().strip()
-
-
-def innermost(stacks: Path) -> str:
-    """The last calls of the main thread in our own code, from a file that faulthandler wrote."""
-    main_thread = stacks.read_text(encoding="utf-8").rpartition("Current thread")[2]
-    frames = re.findall(rf'File "{HERE}/(.+)", line (\d+) in (\S+)', main_thread)
-    return " < ".join(f"{function} ({file}:{line})" for file, line, function in frames[:2])
 
 
 def in_place(notes: Sequence[dict[str, Any]], start: float) -> list[str]:
@@ -137,18 +136,15 @@ def in_place(notes: Sequence[dict[str, Any]], start: float) -> list[str]:
 
 
 def shown(recovery: Recovery, events: Sequence[Event], start: float) -> Iterator[str]:
-    """A restart of all ranks: its times, the launcher's report, and where hung ranks were."""
+    """A restart of all ranks: its times, the verdict, and which ranks had imported before."""
+    has_verdict = any(" verdict " in line for line in lines([recovery], start))
     for line in lines([recovery], start):
-        yield textwrap.fill(line, WIDTH + 10, subsequent_indent=" " * 27)
-    here = [event.body for event in events if event.cycle == recovery.cycle]
-    causes = [body.cause for body in here if isinstance(body, CycleOver)]
+        is_verdict = f" {'verdict' if has_verdict else 'detected'} " in line
+        wrapped = textwrap.wrap(line, WIDTH + 10, subsequent_indent=" " * 28)
+        yield from (coloured(VERDICT, part) if is_verdict else part for part in wrapped)
     following = [event.body for event in events if event.cycle == recovery.cycle + 1]
     warm = sum(body.is_warm for body in following if isinstance(body, RankStarted))
-    yield f"  {warm} of {RANKS} ranks were started warm, without importing torch"
-    for text in causes:
-        yield textwrap.fill(f"  cause: {text}", WIDTH + 10, subsequent_indent="         ")
-    for rank, stacks in sorted(recovery.stacks.items()):
-        yield f"  rank {rank} was in {innermost(Path(stacks))}"
+    yield f"{'':17}warm       {warm} of {RANKS} ranks, without importing torch"
 
 
 def demonstrate(folder: Path) -> int:
@@ -156,9 +152,10 @@ def demonstrate(folder: Path) -> int:
     say(f"A small GPT on Python's help texts, {RANKS} CPU ranks (DDP, gloo), {STEPS} steps")
     quiet = Run(folder / "undisturbed")
     stormy = Run(folder / "with-faults", FAULTS)
-    say("1 of 2: undisturbed")
+    say("1 of 2: undisturbed, for its weights")
     if code := quiet.go():
         return failed(f"the undisturbed run ended with exit code {code}")
+    print(f"{quiet.seconds:8.1f} s | {STEPS} steps, weights {quiet.fingerprint()[:16]}", flush=True)
     say("2 of 2: rank 1 raises at step 40 and is killed at step 190, rank 0 freezes at step 265")
     if code := stormy.go():
         return failed(f"the run with faults ended with exit code {code}")

@@ -16,11 +16,13 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from email.message import Message
 from email.parser import HeaderParser
 from pathlib import Path
 
 import prepare
+import pypi_readme
 
 ROOT = Path(prepare.CHECKOUT)
 CONSTRAINTS = ROOT / "constraints.txt"
@@ -31,6 +33,7 @@ AT_RUN_TIME = {
     "holdfast": ["nvidia-ml-py", "pyyaml", "torch"],
     "holdfast_nvrx_compat": ["holdfast"],
 }
+EXAMPLE_SOURCE = "https://host.example/owner/holdfast"
 NOT_FOR_USERS = {"dev", "docs"}  # extras
 CONSUMERS = "tests/typing"  # programs as users write them
 
@@ -67,11 +70,9 @@ class Release:
     def examine_metadata(self) -> str:
         """As PyPI would, and with the same version and few requirements."""
         self.run(self.python("tools"), "-m", "twine", "check", "--strict", *self.dist.iterdir())
-        versions, addresses = set(), set()
+        versions = set()
         for name, wheel in self.wheels.items():
-            with zipfile.ZipFile(wheel) as archive:
-                (path,) = [each for each in archive.namelist() if each.endswith("/METADATA")]
-                metadata = HeaderParser().parsestr(archive.read(path).decode())
+            metadata = metadata_of(wheel)
             needs = [
                 text for text in metadata.get_all("Requires-Dist", []) if "extra ==" not in text
             ]
@@ -80,13 +81,33 @@ class Release:
             versions.add(metadata["Version"])
             nowhere = re.findall(r"\]\((?!https?:|#)([^)]*)\)", str(metadata.get_payload()))
             demand(not nowhere, f"the page of {name} on PyPI has relative links: {nowhere}")
-            addresses |= set(metadata.get_all("Project-URL", []))
             self.extras |= set(metadata.get_all("Provides-Extra", []))
         demand(len(versions) == 1, f"the distributions have the versions {sorted(versions)}")
-        links = "" if addresses else "; project.urls has no Source, so PyPI's page has no links"
-        return (
-            f"version {versions.pop()}; requirements: {', '.join(AT_RUN_TIME['holdfast'])}{links}"
-        )
+        return f"version {versions.pop()}; requirements: {', '.join(AT_RUN_TIME['holdfast'])}"
+
+    def check_addresses(self) -> str:
+        """``[project.urls]``, links, picture and clone command of PyPI's page, with an address.
+
+        That of this clone, or one of an example where it was cloned from a folder.
+        """
+        own = pypi_readme.source_of(ROOT, os.environ)
+        source, there = own or EXAMPLE_SOURCE, self.folder / "addresses"
+        builder = self.python("tools"), "-m", "build", "--wheel", "--outdir", there
+        self.run(*builder, self.unpacked("holdfast"), more_env={pypi_readme.VARIABLE: source})
+        (wheel,) = there.glob("*.whl")
+        self.run(self.python("tools"), "-m", "twine", "check", "--strict", wheel)
+        metadata = metadata_of(wheel)
+        found = dict(text.split(", ", 1) for text in metadata.get_all("Project-URL", []))
+        expected = pypi_readme.urls(source, metadata["Version"])
+        demand(found == expected, f"project.urls are {found}, not {expected}")
+        page = str(metadata.get_payload())
+        targets = re.findall(r"\]\(([^)]*)\)", page)
+        elsewhere = [each for each in targets if not each.startswith((f"{source}/", "#"))]
+        demand(bool(targets) and not elsewhere, f"links that lead elsewhere: {elsewhere}")
+        demand(".svg)" in page, "the page has no picture")
+        demand(f"git clone {source} " in page, "the page does not say where to clone from")
+        known = "its own" if own else f"no address yet (git remote, or {pypi_readme.VARIABLE})"
+        return f"{len(targets)} links below {source}: {known}"
 
     def examine_contents(self) -> str:
         """A wheel has the package and nothing else; the sdist has all that git knows."""
@@ -182,12 +203,18 @@ class Release:
         ]
         self.run(python, "-m", "pip", "install", *options, *words)
 
-    def run(self, *command: object, at: Path | None = None) -> str:
+    def run(
+        self,
+        *command: object,
+        at: Path | None = None,
+        more_env: Mapping[str, str] | None = None,
+    ) -> str:
         """The output of a command that succeeds, started away from the checkout."""
+        env = {key: os.environ[key] for key in os.environ if not key.startswith("PYTHON")}
         done = subprocess.run(
             [str(word) for word in command],
             cwd=at or self.folder,
-            env={key: os.environ[key] for key in os.environ if not key.startswith("PYTHON")},
+            env={**env, **(more_env or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -198,6 +225,13 @@ class Release:
             text = " ".join(map(str, command))
             raise FailedError(f"{text}: exit code {done.returncode}\n{done.stdout[-4000:]}")
         return done.stdout
+
+
+def metadata_of(wheel: Path) -> Message:
+    """What PyPI shows."""
+    with zipfile.ZipFile(wheel) as archive:
+        (path,) = [each for each in archive.namelist() if each.endswith("/METADATA")]
+        return HeaderParser().parsestr(archive.read(path).decode())
 
 
 def files_of(folder: Path, part: str) -> list[str]:
@@ -237,6 +271,7 @@ def main(names: Sequence[str]) -> int:
             release.build,
             release.examine_metadata,
             release.examine_contents,
+            release.check_addresses,
             release.install_wheels,
             release.import_everything,
             release.check_types,

@@ -119,7 +119,7 @@ def test_a_hang_is_found_and_all_ranks_restart(submit: Callable[..., Job]) -> No
     end(job)
     job.until_state("COMPLETED")
     assert "section 'step'" in job.said
-    assert job.said.count("incident 1 of cycle 0: ") == 1, "once per job"
+    assert job.said.count("incident 1 of cycle 0, evidence of") == 1, "once per job"
     assert list(job.folder.glob("logs/**/incidents/*/rank*.json"))
 
 

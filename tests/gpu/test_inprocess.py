@@ -338,7 +338,7 @@ def test_a_launcher_replaces_a_rank_with_a_lost_context(ft: Launcher, found: Fou
     called = [(note["cycle"], note["iteration"]) for note in notes(job, "called")]
     assert called == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert [note["value"] for note in notes(job, "returned")] == [2.0]
-    cause = job.said(r"rank 0 \(local rank 0, pid \d+\).*")
+    cause = job.said(r"rank 0 \(pid \d+\): .*")
     found.note(cause[0] if cause else "no cause is reported")
     second = notes(job, "called", 1)[0]["at"] - notes(job, "called", 0)[1]["at"]
     found.figure("assert to function again, in a new process, s", second)

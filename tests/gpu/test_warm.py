@@ -101,7 +101,8 @@ def test_a_rank_restarts_from_a_parked_process(ft: Launcher, found: Found) -> No
     """A parked process holds no CUDA context and no GPU memory, and restarts a CUDA rank."""
     arguments = "--nproc-per-node=1", f"--max-restarts={RESTARTS}", "--log-dir=logs"
     job = ft.start(
-        *(*arguments, "--ft-warm-standby=true", "--ft-warm-standby-delay=0.2"), ft.script(SCRIPT)
+        *(*arguments, "--ft-warm-standby=true", "--ft-warm-standby-delay=0.2"),
+        *("--ft-log-level=debug", ft.script(SCRIPT)),  # it says in each cycle when it is ready
     )
     rank = first(job, "group")
     ready(job, 1)

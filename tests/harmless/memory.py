@@ -209,7 +209,7 @@ def run(history: History, *, warm: bool) -> Outcome:
         text = log.read_text(errors="replace")
         lives = done.read_text().count("done") if done.exists() else 0
         group.close()
-        is_whole = exit_code == 0 and lives == 1 and "cycle 0 ended" not in text
+        is_whole = exit_code == 0 and lives == 1 and "restart 1 of 1" not in text
         parked, left = text.count("ranks can restart"), text.count("left: ")
         return Outcome(0 if is_whole else exit_code or 1, kills, parked, left, text)
 

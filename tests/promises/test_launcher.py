@@ -245,7 +245,8 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
 
 @promise(f"{HERE} 4.4", "A hung rank is ended, in words that programs look for; the job goes on")
 def test_hang(ft: Launcher) -> None:
-    job = start(ft, HANGS, "--max-restarts=1", "--ft-rank-heartbeat-timeout=0.5")
+    options = "--max-restarts=1", "--ft-rank-heartbeat-timeout=0.5", "--ft-log-level=debug"
+    job = start(ft, HANGS, *options)
     assert job.wait() == 0, job.stderr
     assert job.said("Did not get subsequent heartbeat")
     assert job.said("Worker group FAILED. 0/1 attempts left; will restart worker group")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -166,22 +167,18 @@ if rank == "1":
 
     assert job.wait() == 1
     assert [life for life in job.written("lives") if life.endswith("1")] == ["0 1", "1 1", "2 1"]
-    stopping = r"Stopping workers\.\.\. Timeout = 15 sec\. \(1 still running\)"
-    rounds = r"node has joined round 1 of the rendezvous '\w+' as rank 0 of 1"
     restart = [
         r"ERROR.*: rank 1 \(.*\): exit code 3 \(its last line: the reactor is cold\)",
-        rf"INFO.*: Worker group FAILED\. 1/2 attempts left; will restart worker group\. {stopping}",
-        (
-            r"INFO.*: cycle 1: started 2 ranks of .*script.py, pids \d+, \d+; "
-            rf"restart 1 of 2, \d+\.\d\d\d s after the failure; {rounds}"
-        ),
+        r"WARNING.*: stopped rank 0; restart 1 of 2 in \d+\.\d\d s: cycle 1, pids \d+,\d+",
     ]
-    assert job.said("\n.*".join(restart) + "\n"), "cause; what happens now; when it is done"
-    assert job.stderr.count("exit code 3") == 4, "once for each failure, once in the summary"
+    assert job.said("\n.*".join(restart) + "\n"), "cause; what happens now"
+    assert job.said(r"stopped rank 0; restart 2 of 2 \(the last\) in")
+    assert job.stderr.count("exit code 3") == 3, "once for each failure"
+    assert re.search(r"to read this run: holdfast report .*logs/\S+\n$", job.stderr)
     assert job.said(r"script.py FAILED in cycle 2 on .*: 2 of 2 restarts used")
-    assert job.said(r"First cause: rank 1 \(local rank 1, pid \d+\)\n  exit code 3")
+    assert job.said(r"First cause: rank 1 \(pid \d+\): exit code 3")
     assert job.said(r"the reactor is cold")
-    assert job.said(r"Also ended: +rank 0 \(local rank 0, pid \d+\) stopped by holdfast")
+    assert job.said(r"Also ended: +rank 0 \(pid \d+\) stopped by holdfast")
     kinds = [event["kind"] for event in job.events()]
     assert kinds.count("cycle_started") == 3
     assert kinds[-1] == "job_failed"
@@ -192,7 +189,7 @@ if rank == "1":
     [
         ("os.kill(os.getpid(), 9)", "killed by SIGKILL, not by holdfast"),
         ("os.kill(os.getpid(), 11)", "killed by SIGSEGV (segmentation fault"),
-        ("raise MemoryError", "out of host memory: exit code 1 at script.py:2. Advice: use fewer"),
+        ("raise MemoryError", "out of host memory: exit code 1 at script.py:2"),
         ("raise ValueError('loss is NaN')", "ValueError: loss is NaN"),
     ],
 )
@@ -443,7 +440,7 @@ note("ready", f"{rank} {os.getpid()}")
     assert not job.said("SIGTERM again")
     assert job.written("saved") == ["1"]
     assert "hangs_in_here" in (job.run_dir / "attempt_0" / "0" / "stacks.txt").read_text()
-    assert job.said("overdue: rank 0: Section 'step'")
+    assert [record["name"] for record in job.hung_ranks()] == ["step"]
     assert job.said("was stopped by SIGTERM")
 
 
@@ -570,7 +567,7 @@ def test_what_a_killed_launcher_and_its_monitors_left_is_ended_by_the_next(ft: L
 
     assert following.wait() == 0
     until(lambda: not is_alive(pids[1]), "the leftover is gone")
-    assert following.said("a killed launcher had left")
+    assert following.said("a killed launcher had left"), following.stderr
 
 
 def monitors_of(launcher_pid: int) -> list[int]:
@@ -598,8 +595,8 @@ sys.exit(1)
     assert job.wait() == 1
     assert job.written("lives") == ["0"]
     assert job.said("rank 0 asks for ShutdownWorkload .*loss is NaN")
-    assert job.said("is not started again: a rank has asked for ShutdownWorkload")
-    assert not job.said("will restart")
+    assert job.said("0 of 5 restarts used; a rank has asked for ShutdownWorkload")
+    assert not job.said("restart 1")
 
 
 def test_a_hang_is_explained_before_the_kill_and_the_job_goes_on(ft: Launcher) -> None:
@@ -634,7 +631,7 @@ client.shutdown_workload_monitoring()
     [overdue] = job.events("rank_overdue")
     assert (overdue["rank"], overdue["clock"], overdue["name"]) == (1, "section", "step")
     assert overdue["age_s"] > overdue["limit_s"] == 0.5
-    assert job.said(r"rank 1 .*hung \(section 'step': .* timeout 0.5 s\)")
+    assert job.said(r"killed rank 1 \(section 'step': .* timeout 0.5 s\)")
 
 
 def test_a_rank_that_hangs_at_its_exit_is_explained_and_the_job_goes_on(ft: Launcher) -> None:
@@ -659,9 +656,9 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
 
     assert job.wait() == 0
     assert "uploads_for_ever" in (job.run_dir / "attempt_0" / "0" / "stacks.txt").read_text()
-    assert job.said(r"rank 0 .*hung \(process exit: .* timeout 0.5 s\); killed by SIGKILL")
-    assert job.said("Its process has run on for .* since it left its monitor, timeout 0.50 s")
-    assert job.said("--ft-exit-timeout 1")
+    assert job.said(r"killed rank 0 \(process exit: .* timeout 0.5 s\); restart 1 of 1")
+    [text] = (job.run_dir / "incidents").glob("*/incident.txt")
+    assert "--ft-exit-timeout 1" in text.read_text()
 
 
 def test_a_section_that_is_not_utf8_hangs_like_any_other(ft: Launcher) -> None:
@@ -711,7 +708,7 @@ client.shutdown_workload_monitoring()
     )  # fmt: skip
 
     assert job.wait() == 0
-    assert job.said(r"rank 0 .*hung \(section 'step': .*\); exit code 0 after its monitor's signal")
+    assert job.said(r"stopped rank 0 \(section 'step': .*\); restart 1 of 1")
     assert job.said("succeeded after 1 restart;")
 
 
@@ -795,7 +792,7 @@ client.shutdown_workload_monitoring()
     if full:
         assert "runs unwatched" in done.stderr
     else:
-        assert "hung (section 'step'" in done.stderr
+        assert re.search(r"killed rank \d \(section 'step'", done.stderr)
         assert list(tmp_path.glob("logs/*_*/incidents/*/rank*.json"))
         assert not list((tmp_path / "tmp").iterdir())
 
@@ -821,7 +818,7 @@ while True:
     job = ft.start("--nproc-per-node=2", "--max-restarts=1", "--log-dir=logs", limit, script)
 
     assert job.wait() == 0
-    assert job.said(r"overdue: rank 1: Has not called init_workload_monitoring\(\) for \d")
+    assert job.said(r"killed rank 1 \(first report: .*\).*; restart 1 of 1"), job.stderr
     assert not job.said("is hung"), "the incident has said it"
     [record] = job.hung_ranks()
     assert record["clock"] == "first report"
@@ -940,8 +937,9 @@ raise RuntimeError("[../third_party/gloo/pair.cc:534] Connection closed by peer 
     job.signal(signal.SIGCONT)
 
     assert job.wait() == 0
-    assert job.said(r"rank 0 .*: exit code 1 at .*; if the rank that this error names failed first")
     assert job.said(r"cycle 0 ended: rank 1 .*: exit code 3\n")
+    assert not job.said("holdfast: rank 0 "), "it is a victim"
+    assert job.said(r"ranks 0,2,3 failed because of it; restart 1 of 1")
 
 
 @pytest.mark.slow
@@ -966,7 +964,7 @@ dist.destroy_process_group()
 
     assert job.wait(90) == 0
     assert sorted(job.written("sums")) == ["0 2", "0 2", "1 2", "1 2", "2 2", "2 2"]
-    assert job.said(r"rank 1 \(local rank 1, pid \d+\): killed by SIGKILL")
+    assert job.said(r"rank 1 \(pid \d+\): killed by SIGKILL")
 
 
 def test_a_launcher_needs_no_torch(ft: Launcher) -> None:

@@ -21,7 +21,7 @@ from nvidia_resiliency_ext._version import DISTRIBUTION
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
-from pypi_readme import absolute  # noqa: E402
+from pypi_readme import absolute, address_of, source_of, urls  # noqa: E402
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 TARGETS = set(
@@ -66,23 +66,55 @@ def test_each_development_tool_is_pinned() -> None:
 
 
 README = "![Demo](docs/demo.svg) [a page](docs/a.md#b), [elsewhere](https://x.org/y), [here](#z)"
+THERE = "https://host/owner/project"
 
 
 def test_links_of_the_readme_lead_somewhere_from_pypi() -> None:
     """Of a release to its tag; of a development version to the newest; elsewhere as they are."""
-    there = "https://host/owner/project"
     kept = "[elsewhere](https://x.org/y), [here](#z)"
-    assert absolute(README, f"{there}/", "1.2.0") == (
-        f"![Demo]({there}/raw/v1.2.0/docs/demo.svg) "
-        f"[a page]({there}/blob/v1.2.0/docs/a.md#b), {kept}"
+    assert absolute(README, f"{THERE}/", "1.2.0") == (
+        f"![Demo]({THERE}/raw/v1.2.0/docs/demo.svg) "
+        f"[a page]({THERE}/blob/v1.2.0/docs/a.md#b), {kept}"
     )
-    assert f"{there}/blob/HEAD/docs/a.md#b" in absolute(README, there, "1.3.0.dev0")
+    assert f"{THERE}/blob/HEAD/docs/a.md#b" in absolute(README, THERE, "1.3.0.dev0")
     assert absolute(README, None, "1.2.0") == f" a page, {kept}"
 
 
-def test_no_link_of_the_readme_stays_relative() -> None:
-    text = absolute((ROOT / "README.md").read_text(encoding="utf-8"), "https://host/p", "1.0")
+def test_no_link_of_the_readme_stays_relative_and_its_clone_command_has_the_address() -> None:
+    text = absolute((ROOT / "README.md").read_text(encoding="utf-8"), THERE, "1.0")
     assert [each for each in re.findall(r"\]\(([^)]*)\)", text) if ":" not in each] == []
+    assert f"git clone {THERE} holdfast && cd holdfast\n" in text
+
+
+@pytest.mark.parametrize(
+    ("remote", "address"),
+    [
+        ("https://host.org/owner/name.git\n", "https://host.org/owner/name"),
+        ("https://user:word@host.org/owner/name", "https://host.org/owner/name"),
+        ("git@host.org:owner/name.git", "https://host.org/owner/name"),
+        ("ssh://git@host.org/owner/name/", "https://host.org/owner/name"),
+        ("/home/me/name", None),
+        ("../name.git", None),
+        ("file:///srv/name.git", None),
+    ],
+)
+def test_the_address_of_a_build_is_that_of_its_clone(remote: str, address: str | None) -> None:
+    """And no password of it. A clone of a folder has none."""
+    assert address_of(remote) == address
+
+
+def test_a_build_of_an_sdist_has_the_addresses_of_the_sdist(tmp_path: Path) -> None:
+    """It is no clone; a variable comes before."""
+    about = urls(THERE, "1.0")
+    lines = [f"Project-URL: {label}, {address}" for label, address in about.items()]
+    (tmp_path / "PKG-INFO").write_text("\n".join(["Name: holdfast", *lines, "", "text"]))
+
+    assert source_of(tmp_path, {}) == THERE
+    assert source_of(tmp_path, {"HOLDFAST_SOURCE": "https://other/x/"}) == "https://other/x"
+    (tmp_path / "PKG-INFO").write_text("Name: holdfast\n")
+    assert source_of(tmp_path, {}) is None
+    assert urls(None, "1.0") == {}
+    assert set(about) == {"Source", "Documentation", "Changelog", "Issues"}
 
 
 @pytest.mark.parametrize(

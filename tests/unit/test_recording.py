@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from xml.etree import ElementTree as ET
 
@@ -36,6 +37,24 @@ def test_a_colour_goes_on_in_the_next_line_until_it_is_ended():
 def test_without_animation_the_last_lines_are_seen():
     drawn = svg([Line(at, f"line {at}") for at in range(ROWS + 10)])
     assert '<g id="lines" transform="translate(0 -180)">' in drawn
+
+
+def test_a_still_shows_the_last_lines() -> None:
+    """Of a page that is printed, or a picture that is shown before it moves."""
+    drawn = svg([Line(at, f"line {at}") for at in range(ROWS + 10)])
+    frames = re.findall(r"([\d.]+)% { transform: translateY\((-?\d+)px\) }", drawn)
+    assert frames[0] == ("0", "-180")
+    assert frames[-1][1] == frames[0][1]
+    assert int(frames[1][1]) == (ROWS - 1) * 18, "then the first line comes up"
+
+
+def test_the_verdict_is_in_the_last_lines_in_a_colour_of_its_own() -> None:
+    drawn = ET.parse(ROOT / "docs" / "_static" / "demo.svg")
+    lines = [("".join(line.itertext()), line.find("*")) for line in drawn.iter(TEXT)]
+    [(text, span)] = [each for each in lines[-ROWS:] if " verdict " in each[0]]
+    assert "holds the interpreter's lock" in text
+    assert span is not None
+    assert span.get("class") == "v"
 
 
 def test_the_picture_in_the_readme_is_a_demo_that_succeeded():

@@ -19,6 +19,7 @@ import os
 import socket
 import sys
 
+from holdfast.base.pure.json_line import JSON, VARIABLE, json_line
 from holdfast.base.pure.switches import is_set
 
 _FORMAT = "%(asctime)s [%(levelname)s] [%(node)s]%(rank)s holdfast: %(message)s"
@@ -67,10 +68,26 @@ class _Console(logging.Handler):
         try:
             rank = os.environ.get("RANK")
             record.rank = f" [rank {rank}]" if rank else ""
-            stream.write(f"{self.format(record)}\n")
+            is_json = os.environ.get(VARIABLE) == JSON
+            stream.write(f"{_as_json(record, rank) if is_json else self.format(record)}\n")
             stream.flush()
         except Exception:  # noqa: BLE001 - logging's contract: a bad record must not end the program
             self.handleError(record)
+
+
+def _as_json(record: logging.LogRecord, rank: str | None) -> str:
+    text = record.getMessage()
+    if record.exc_info:
+        text += "\n" + logging.Formatter().formatException(record.exc_info)
+    cycle = os.environ.get("NVRX_CYCLE", "")
+    return json_line(
+        record.created,
+        record.levelname,
+        _NODE,
+        text,
+        cycle=int(cycle) if cycle.isdecimal() else None,
+        rank=int(rank) if rank and rank.isdecimal() else None,
+    )
 
 
 def rank_logger(name: str) -> logging.Logger:
@@ -107,5 +124,6 @@ def _console_level() -> int:
     return logging.DEBUG if is_set(os.environ, "NVRX_LOG_DEBUG") else logging.INFO
 
 
+_NODE = socket.gethostname()
 _CONSOLE = _Console()
-_CONSOLE.setFormatter(logging.Formatter(_FORMAT, defaults={"node": socket.gethostname()}))
+_CONSOLE.setFormatter(logging.Formatter(_FORMAT, defaults={"node": _NODE}))

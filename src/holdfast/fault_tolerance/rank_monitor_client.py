@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 __all__ = ["RankMonitorClient", "RankMonitorClientError", "Section"]
 
 _RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+_TIMEOUTS_CHARS = 110
+"""Of timeouts in a line at the level info; at debug all are shown."""
 
 
 class RankMonitorClient(ReportsProgress):
@@ -101,6 +103,7 @@ class RankMonitorClient(ReportsProgress):
         self._learned_before = Learned()
         self._section_ends_initial = False
         self._given = Timeouts()
+        self._has_said_timeouts = False
         self._is_cold_start = True
         self._learned_where: LearnedWhere | None = None
         self._loaded: limits_state.Loaded = (None, None)
@@ -161,18 +164,19 @@ class RankMonitorClient(ReportsProgress):
             self._announce(info)
 
     def _announce(self, info: RankInfo) -> None:
-        self._log_timeouts(f"rank {info.global_rank} (pid {info.pid}) is monitored; timeouts")
+        is_restart = os.environ.get(_RESTARTS, "0") != "0"
+        head = f"rank {info.global_rank} (pid {info.pid}) is monitored; timeouts"
+        self._log_timeouts(head, is_news=not is_restart)
 
-    def _log_timeouts(self, head: str) -> None:
+    def _log_timeouts(self, head: str, *, is_news: bool) -> None:
         info, beats = self.rank_info, self.hb_timeouts
-        is_first = info is not None and info.global_rank == 0
+        is_first = is_news and info is not None and info.global_rank == 0
         ends_initial = self._section_ends_initial and not (beats and beats.were_calculated)
-        self.logger.log(
-            logging.INFO if is_first else logging.DEBUG,  # one line for the job
-            "%s: %s",
-            head,
-            timeouts_text(beats, self.section_timeouts, section_ends_initial=ends_initial),
-        )
+        text = timeouts_text(beats, self.section_timeouts, section_ends_initial=ends_initial)
+        if is_first and len(text) > _TIMEOUTS_CHARS:
+            text = f"{text[:_TIMEOUTS_CHARS].rpartition(', ')[0]}, ..."
+        level = logging.INFO if is_first else logging.DEBUG  # one line for the job
+        self.logger.log(level, "%s: %s", head, text)
 
     def _step_aside(self) -> None:
         """Another client of this process takes over; this one is silent from now on."""
@@ -449,7 +453,8 @@ class RankMonitorClient(ReportsProgress):
             limits_state.store(words, slots, answer.raised)
             heartbeats, sections = limits_state.apply_raised(answer.raised, heartbeats, sections)
         self.hb_timeouts, self.section_timeouts = heartbeats, sections
-        self._log_timeouts("timeouts are now")
+        is_news, self._has_said_timeouts = not self._has_said_timeouts, True
+        self._log_timeouts("timeouts are now", is_news=is_news)  # a training may learn at each save
 
     def _in_force(self, heartbeats: HeartbeatTimeouts, sections: SectionTimeouts) -> Timeouts:
         return limits_state.in_force(

@@ -411,8 +411,8 @@ class RestartableCall:
         except Exception:
             log.exception("the completion plug-in failed; all ranks have completed")
         log.log(
-            # Every rank logs it; one of them at info.
-            logging.INFO if self._state.active_rank == 0 else logging.DEBUG,
+            # Every rank logs it; one of them at info, where there was a restart.
+            logging.INFO if self._state.active_rank == 0 < self._iteration else logging.DEBUG,
             "iteration %d: all ranks have completed (%d); rank %d of them was rank %d at the start",
             self._iteration,
             self._state.world_size,

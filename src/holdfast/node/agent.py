@@ -160,7 +160,7 @@ class NodeAgent:
         self._observing: Observing | None = None
         self._sweeper = Sweeper(self._loop, self._spared, self._living_ranks, self._on_swept)
         lines = self._reporter.restart_lines
-        self._parts: list[Part] = [self._sweeper, lines, self._progress, incidents]
+        self._parts: list[Part] = [self._sweeper, lines, self._reporter, self._progress, incidents]
         self._exit: int | None = None
         self._launcher_socket = f"{folders.runtime_dir}/_ft_launcher{os.getpid()}.socket"
         self._setup = RankSetup(
@@ -181,7 +181,9 @@ class NodeAgent:
         their turn, and clean-up is not interrupted.
         """
         descriptor = STDOUT if self._plan.log_to_stdout else STDERR
-        handler = PumpHandler(self._pump, descriptor, self._node_name)
+        handler = PumpHandler(
+            self._pump, descriptor, self._node_name, self._plan.log_format, lambda: self._cycle
+        )
         with self._loop as loop:
             loop.on_signals([signal.SIGCHLD], lambda _: self._reap())
             loop.on_signals(self._plan.signals_to_handle, self._on_signal)

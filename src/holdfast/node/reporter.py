@@ -1,22 +1,33 @@
-"""Report the course of a job: to the log, to an outer restarter, and to the events file."""
+"""Report the course of a job: to the log, to an outer restarter, and to the events file.
+
+A failure is two lines: the first cause; then the signals that were sent, and the restart
+(``node/pure/console_lines.py``). The cause waits for the decision on a restart, the second line for
+the restart itself, :data:`_PATIENCE_S` at most: where stopping the ranks takes longer, both are
+logged as far as they are known. A failure that ends the job is in the box at its end, and nowhere
+else if the ranks exit within that time.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Sequence
+import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.base import clock
 from holdfast.base.pure.wording import count, restarts
 from holdfast.events.pure import schema
+from holdfast.events.run import run_links
 from holdfast.evidence.pure.failure import RankEnd, explain, first_cause
 from holdfast.job.pure.member import CauseFound, CycleStopping, How, RanksFailed
 from holdfast.job.pure.membership import FailureReport
-from holdfast.node.console import LOGGER, STDERR, STDOUT
+from holdfast.node.console import LOGGER, STDOUT, facts_of, log_box
+from holdfast.node.part import Part
 from holdfast.node.processes.output import OutputPump
 from holdfast.node.processes.ranks import write_error_file
+from holdfast.node.pure import console_lines
 from holdfast.node.pure import launcher as machine
 from holdfast.node.records import report
 from holdfast.node.restart_lines import RestartLines
@@ -28,8 +39,11 @@ if TYPE_CHECKING:
     from holdfast.node.pure.node_evidence import IncidentOver
     from holdfast.options.plan import LaunchPlan
 
+_PATIENCE_S = 1.0
+"""For how long a line waits for the facts that make it one line."""
 
-class JobReporter:
+
+class JobReporter(Part):
     """Reports for one launcher.
 
     ``event`` writes an event, of the cycle of the ranks where none is named. ``error_file`` is the
@@ -61,6 +75,8 @@ class JobReporter:
         """Which failures of the last cycle have been reported."""
         self._incidents: dict[int, IncidentOver] = {}
         """The last one of each cycle, with the ranks that hold up the others."""
+        self._logged_incidents: set[int] = set()
+        """Their numbers: a line of this node's log has their verdict."""
         self._stopped_for_hang: set[int] = set()
         """Cycles that were stopped for that, here or elsewhere."""
         self._over_since: float | None = None
@@ -69,10 +85,68 @@ class JobReporter:
         self._in_place = 0
         """Restarts that the ranks of this node did by themselves."""
         self._has_started = False
+        self._room = console_lines.room_on(node)
+        self._cause: tuple[int, list[str], dict[str, int]] | None = None
+        """Level, lines and facts of the cause, which waits."""
+        self._is_of_victim = False
+        """It names a peer, so the first cause may be another failure."""
+        self._outlook: tuple[int, str] | None = None
+        """Level and text of the line after it, unless the next cycle begins soon."""
+        self._wait_until: float | None = None
+        self._no_restart = ""
+        self._last_cause = ""
+        """Of the stop after which no cycle follows; the log has it."""
+        self._past: Ranks | None = None
+        """Of the latest cycle that was started here."""
         self.restart_lines = RestartLines(
             lambda line: pump.write(STDOUT, line.encode(errors="replace")),
             plan.ft.restart_check_interval,
+            is_asked_for=plan.restarter_lines,
         )
+
+    # ------------------------------------------------------------ lines that wait
+    def next_deadline(self) -> float | None:
+        """When a line has waited for long enough."""
+        return self._wait_until
+
+    def on_time(self) -> None:
+        """Log the lines that wait, if it is time; of a victim none, as the first cause may come."""
+        if self._wait_until is not None and clock.monotonic() >= self._wait_until:
+            victim = self._cause if self._is_of_victim and not self._no_restart else None
+            self._cause = self._cause if victim is None else None
+            self._log_waiting()
+            self._cause = victim
+
+    def end(self) -> None:
+        """The launcher ends."""
+        self._log_waiting()
+
+    def _wait(self) -> None:
+        if self._wait_until is None:
+            self._wait_until = clock.monotonic() + _PATIENCE_S
+
+    def _log_cause(self) -> None:
+        if self._cause is not None:
+            level, lines, facts = self._cause
+            for line in lines:
+                LOGGER.log(level, "%s", line, extra=facts)
+        self._cause = None
+
+    def _log_waiting(self) -> None:
+        self._log_cause()
+        if self._outlook is not None:
+            level, text = self._outlook
+            LOGGER.log(level, "%s", console_lines.fitted(text, self._room, self._stopping_words()))
+        self._forget_waiting()
+
+    def _stopping_words(self) -> str:
+        if not (alive := len(self._launcher.node.alive)):
+            return ""
+        limit_s = self._plan.workers_stop_timeout_s
+        return f"; waiting for {count(alive, 'rank')} to exit, SIGKILL {limit_s:g} s after SIGTERM"
+
+    def _forget_waiting(self) -> None:
+        self._cause = self._outlook = self._wait_until = None
 
     def job_begins(self, job: str, *, has_terminal: bool) -> None:
         """Before the first process is started; ``has_terminal``: a rank reads the launcher's."""
@@ -111,24 +185,29 @@ class JobReporter:
     def cycle_started(self, ranks: Ranks) -> None:
         """All ranks of a cycle were started here."""
         plan, formed, pids = self._plan, ranks.formed, [rank.pid for rank in ranks.ranks.values()]
+        past, self._past, used = self._past, ranks, formed.restarts_used
         warm = sum(rank.is_warm for rank in ranks.ranks.values())
-        warmly = f"; {count(warm, 'rank')} from warm standby" if warm else ""
-        restarted, used = "", formed.restarts_used
+        started = console_lines.started_words(pids, warm)
+        ended_by = formed.ended_by if plan.meeting is not None else self._cause_of(past)
+        if ended_by is not None:
+            self._cycle_ended(ranks.cycle - 1, ended_by)
+        self._log_cause()
         if self._over_since is not None and used > self._restarts_used:  # and not for more nodes
+            done = self._done(past) if past is not None else ""
+            restart = console_lines.restart_words(used, plan.max_restarts, plan.restart_window_s)
             after_s = clock.monotonic() - self._over_since
-            restarted = (
-                f"; restart {used} of {plan.max_restarts}, {after_s:.3f} s after the failure"
-            )
-        self._over_since, self._restarts_used = None, used
-        LOGGER.info(
-            "cycle %d: started %s of %s, pids %s%s%s; node has joined round %d of the "
-            "rendezvous %r as rank %d of %d",
-            ranks.cycle,
-            count(plan.nproc_per_node, "rank"),
-            plan.name,
-            ", ".join(map(str, pids)),
-            restarted,
-            warmly,
+            started = f"cycle {ranks.cycle}{started}"
+            line = console_lines.restart_line(done, restart, after_s, started, self._room)
+            LOGGER.warning("%s", line, extra=facts_of(ranks.cycle))
+        else:
+            of = f"{count(plan.nproc_per_node, 'rank')} of {plan.name}"
+            line = console_lines.fitted(f"cycle {ranks.cycle}: started {of}{started}", self._room)
+            LOGGER.info("%s", line, extra=facts_of(ranks.cycle))
+        self._forget_waiting()
+        self._said, self._over_since, self._restarts_used = set(), None, used
+        LOGGER.log(
+            logging.DEBUG if plan.meeting is None else logging.INFO,
+            "node has joined round %d of the rendezvous %r as rank %d of %d",
             ranks.cycle,
             plan.run_id,
             ranks.place.group_rank,
@@ -138,33 +217,61 @@ class JobReporter:
             self._has_started = True
             stays = "; it is removed if the job succeeds without a restart"
             LOGGER.info("run folder: %s%s", self._run_dir, "" if self._is_asked_for else stays)
-        failure = formed.ended_by if plan.meeting is not None else None
-        if failure is not None:
-            self._cycle_ended(ranks.cycle - 1, failure, self._said)
 
-    def _cycle_ended(
-        self, cycle: int, failure: FailureReport, said: Collection[tuple[object, ...]]
-    ) -> None:
-        """Of what, unless that has been said."""
-        if failure.facts not in said:
-            LOGGER.info("cycle %d ended: %s", cycle, failure.cause)
+    def _done(self, past: Ranks) -> str:
+        ends = past.ends()
+        over = self._incident(past.cycle, ends)
+        return console_lines.done_line(ends, over.verdict.proof if over is not None else "")
+
+    def _cause_of(self, past: Ranks | None) -> FailureReport | None:
+        """The failure that ended a cycle, on the only node; None: none did here."""
+        if past is None or past.cycle not in self._failed_here:
+            return None
+        return report.failure_report(past.ends(), self._incident(past.cycle, past.ends()))
+
+    def _cycle_ended(self, cycle: int, failure: FailureReport) -> None:
+        """Of which cause, unless a line has it."""
+        if failure.incident in self._logged_incidents or failure.facts in self._said:
+            return
+        is_first_here = self._cause is not None and self._is_of_victim
+        self._cause = None
+        LOGGER.log(
+            logging.ERROR if is_first_here else logging.INFO,
+            "%s",
+            console_lines.fitted(f"cycle {cycle} ended: {failure.cause}", self._room),
+            extra=facts_of(cycle, failure.rank if failure.rank >= 0 else None),
+        )
 
     def ranks_failed(self, failed: RanksFailed, end: RankEnd) -> FailureReport:
         """Log the failure; returns the report for the job."""
-        failure, line = report.seen_failure(end, self._incidents.get(failed.cycle), self._node)
-        if end.names_a_peer:
-            hint = "if the rank that this error names failed first, a later line says so"
-            LOGGER.warning("%s; %s", line, hint)
-        else:
-            advice = end.attribution.advice
-            LOGGER.error("%s", f"{line}. Advice: {advice}" if advice else line)
+        over = self._incidents.get(failed.cycle)
+        failure, line = report.seen_failure(end, over, self._node)
+        ends_cycle = failed.every or not self._launcher.node.survives_ranks
+        has_line = end.hang is not None and failure.incident in self._logged_incidents
+        if has_line and not ends_cycle:
+            LOGGER.error("%s", console_lines.fitted(line, self._room))
+        elif not has_line:
+            self._note_incident(failure.incident)
+            self._note_cause(failed, end, line)
+            if ends_cycle:
+                self._wait()
+            else:
+                self._log_waiting()
         self._write_rank_failed(end)
-        self._said.add(failure.facts)
+        if not (ends_cycle and end.names_a_peer):
+            self._said.add(failure.facts)
         self._failed_here.setdefault(failed.cycle, failed.local_rank)
-        if failed.every or not self._launcher.node.survives_ranks:
+        if ends_cycle:
             self._note_end(end.began_at)
             self.restart_lines.cycle_failed()
         return failure
+
+    def _note_cause(self, failed: RanksFailed, end: RankEnd, line: str) -> None:
+        self._log_waiting()
+        lines = console_lines.cause_lines(line, end.attribution.advice, self._room)
+        level = logging.WARNING if end.names_a_peer else logging.ERROR
+        self._cause = level, lines, facts_of(failed.cycle, end.rank)
+        self._is_of_victim = end.names_a_peer
 
     def _write_rank_failed(self, end: RankEnd) -> None:
         found = end.attribution
@@ -182,6 +289,17 @@ class JobReporter:
     def incident_over(self, over: IncidentOver) -> None:
         """All evidence is there: say which ranks hold up the others, where one of them is ended."""
         self._incidents[over.cycle] = over
+        if over.verdict.reason and not over.is_elsewhere:
+            self._note_incident(over.incident)
+
+    def _short_of(self, failure: FailureReport) -> str:
+        """The few words of the incident that explains a failure; "": none is known."""
+        of = {over.incident: over.verdict.short for over in self._incidents.values()}
+        return of.get(failure.incident, "") if failure.incident else ""
+
+    def _note_incident(self, number: int) -> None:
+        if number:
+            self._logged_incidents.add(number)
 
     def _incident(self, cycle: int, ends: Sequence[RankEnd]) -> IncidentOver | None:
         """With the ranks that held up the others, if that is what ended this cycle."""
@@ -209,26 +327,42 @@ class JobReporter:
             silent_s=round(stopping.silent_s, 3),
         )
         self._event(said, None)
-        level = logging.INFO
+        alive = len(self._launcher.node.alive) if is_polite else 0
+        self._last_cause = stopping.cause if stopping.for_good else ""
         if not stopping.here:
             self._failed_here.pop(stopping.cycle, None)
             if not is_polite:
                 return  # there is an error that says it
             cause, why = stopping.cause, stopping.no_restart
+            self._no_restart = why
             self._said.add(stopping.failure.facts)
             self._cause_elsewhere = cause if stopping.for_good else ""
-            text = f"{cause}; {why}" if why else cause
-            text = f"cycle {stopping.cycle} is over for this node: {text}"
+            text = f"cycle {stopping.cycle} is over for this node: "
+            self._cause = None
+            if why or stopping.failure.incident not in self._logged_incidents:
+                tail = f"; {why}" if why else ""
+                shown = self._short_of(stopping.failure)
+                fits = not shown or len(text + cause + tail) <= self._room
+                line = console_lines.fitted(text + (cause if fits else shown), self._room, tail)
+                LOGGER.info("%s", line, extra=facts_of(stopping.cycle))
+                self._note_incident(stopping.failure.incident)
         elif stopping.for_good:
-            level = logging.ERROR
+            self._no_restart = stopping.no_restart
             text = f"Worker group FAILED, and is not started again: {stopping.no_restart}"
+            self._outlook = logging.ERROR, f"the job ends: {stopping.no_restart}"
+            self._wait()
         else:
             left, most = stopping.restarts_left, self._plan.max_restarts
             text = f"Worker group FAILED. {left}/{most} attempts left; will restart worker group"
-        if is_polite and (alive := len(self._launcher.node.alive)):
+            if not self._is_of_victim:
+                self._log_cause()
+            words = console_lines.restart_words(most - left, most, self._plan.restart_window_s)
+            self._outlook = logging.INFO, f"{words} follows"
+            self._wait()
+        if alive:
             limit = f"Timeout = {self._plan.workers_stop_timeout_s:g} sec."
             text += f". Stopping workers... {limit} ({alive} still running)"
-        LOGGER.log(level, "%s", text)
+        LOGGER.debug("%s", text)  # torchrun's words, for programs that search for them
         self._note_end(clock.monotonic())
 
     def _note_end(self, at: float) -> None:
@@ -237,26 +371,23 @@ class JobReporter:
     def explain(self, cycle: int, ranks: Ranks, *, will_restart: bool) -> None:
         """Say why a cycle failed here, now that all its ends are known."""
         if will_restart and cycle not in self._failed_here:
-            return  # the cause is elsewhere, and was said
+            return  # the cause is elsewhere
         plan = self._plan
         ends = ranks.ends()
         incident = self._incident(cycle, ends)
         hang = incident.verdict if incident is not None else None
         self._write_first_cause(cycle, ends, hang)
-        said, self._said = self._said, set()
         if will_restart:
-            if plan.meeting is not None:
-                return  # the leader knows the other nodes' causes, too: see cycle_started
-            failure = report.failure_report(ends, incident)
-            self._cycle_ended(cycle, failure or FailureReport(report.cause_line(ends, hang)), said)
-            return
-        outlook = "the job is over"
+            return  # see cycle_started
+        self._forget_waiting()
+        used, outlook = ranks.formed.restarts_used, self._no_restart or "the job is over"
         if plan.meeting is None:
-            outlook = f"{ranks.formed.restarts_used} of {plan.max_restarts} restarts used"
-        summary = report.failure_summary(
-            plan.name, self._node, cycle, ends, outlook, str(self._run_dir), hang
-        )
-        self._pump.write(STDERR, f"{summary}\n".encode(errors="replace"))
+            because = (
+                f"; {self._no_restart}" if self._no_restart and used < plan.max_restarts else ""
+            )
+            outlook = f"{used} of {plan.max_restarts} restarts used{because}"
+        summary = report.failure_summary(plan.name, self._node, cycle, ends, outlook, hang)
+        log_box(summary)
         cause = first_cause(ends, hang.culprits if hang is not None else ())
         if cause and self._error_file:
             own = cause.error if hang is None else None
@@ -284,6 +415,7 @@ class JobReporter:
         ledger: Callable[[], list[str]] = list,
     ) -> None:
         """Say how the job ended for this launcher, and where its time went (``ledger``)."""
+        self._log_waiting()
         succeeded = finish.ended is machine.LauncherEnd.SUCCEEDED
         if finish.exit_code and self._cause_elsewhere and self._error_file:
             write_error_file(Path(self._error_file), self._cause_elsewhere, finish.exit_code)
@@ -291,7 +423,8 @@ class JobReporter:
         over = schema.JobSucceeded if succeeded else schema.JobFailed
         self._event(over(finish.how, finish.exit_code, finish.never_ran or None), None)
         if finish.text:
-            LOGGER.log(level, "%s", finish.text)
+            has_line = bool(self._last_cause) and self._last_cause in finish.text
+            LOGGER.log(logging.DEBUG if has_line else level, "%s", finish.text)
         ends = [rank.end() for rank in ranks.ranks.values()] if succeeded and ranks else []
         if failed := [f"rank {end.rank}" for end in ends if end.failed]:
             LOGGER.warning("the job was completed without %s, which failed", ", ".join(failed))
@@ -310,7 +443,15 @@ class JobReporter:
             finish.exit_code,
             "" if self.is_uneventful() else f"; logs and evidence are in {self._run_dir}",
         )
+        if not self.is_uneventful():
+            LOGGER.info("to read this run: holdfast report %s", self._name_of_run())
         self.restart_lines.job_is_over(succeeded=succeeded)
+
+    def _name_of_run(self) -> str:
+        """``latest`` where that names this run, else its folder, quoted for a shell."""
+        is_default = self._plan.log_dir is None
+        is_latest = is_default and run_links.is_latest(None, str(self._run_dir))
+        return run_links.LATEST if is_latest else shlex.quote(str(self._run_dir))
 
     def restarted_in_place(self, restart: RestartedInPlace) -> None:
         """The ranks did that by themselves; it belongs to the story of the run."""

@@ -1,5 +1,7 @@
 """Lines on stdout that tell an outer restarter where this job's restarts stand.
 
+They are written where ``--ft-restarter-lines`` asks for them:
+
     [NestedRestarter] name=[InJob] state=handling stage=starting
 
 Rank 0 is followed (``watch/pure/layered_restart.py``): its monitor says when it is watched, which
@@ -23,8 +25,11 @@ from holdfast.watch.pure.monitor_messages import WatchBegan
 class RestartLines(Part):
     """One per launcher; ``every_s``: between two lines while a restart goes on."""
 
-    def __init__(self, write: Callable[[str], None], every_s: float) -> None:
+    def __init__(
+        self, write: Callable[[str], None], every_s: float, *, is_asked_for: bool = True
+    ) -> None:
         self._write = write
+        self._is_asked_for = is_asked_for
         self._machine = RestartLineWriter(self._write_line, every_s, clock.monotonic)
         self._has_rank_0 = False
         self._cycle = -1
@@ -51,7 +56,7 @@ class RestartLines(Part):
         """Ranks are about to be started, rank 0 by this launcher or by another."""
         self._cycle = cycle
         self.cycle_failed()  # maybe on another node only
-        self._has_rank_0 = has_rank_0
+        self._has_rank_0 = has_rank_0 and self._is_asked_for
         if self._machine.is_restarting():
             self._machine.handle_periodic_check()
 

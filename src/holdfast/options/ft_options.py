@@ -244,7 +244,30 @@ FT_OPTIONS = [
         "exception_grace",
         "install_exception_hook",
     ),
-    *_fields("Output", "log_level", "restart_check_interval"),
+    *_fields("Output", "log_level"),
+    *under(
+        "Output",
+        _ft(
+            "--ft-log-format",
+            Choice(["text", "json"]),
+            "text",
+            "Form of the lines that holdfast logs: text, or json, for log collectors: one object "
+            "per line with time, level, node, text, and cycle and rank where they are known; the "
+            "output of ranks stays as it is",
+            "people read it",
+            in_env=True,
+        ),
+        _ft(
+            "--ft-restarter-lines",
+            None,
+            False,
+            "Write lines [NestedRestarter] name=[InJob] state=... to stdout, for a program that "
+            "restarts this job from outside and follows its restarts",
+            "few jobs have such a program, and stdout is the script's",
+            in_env=True,
+        ),
+    ),
+    *_fields("Output", "restart_check_interval"),
     *under(
         "Output",
         _ft(

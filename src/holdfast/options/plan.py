@@ -127,6 +127,8 @@ class LaunchPlan:
     log_dir: str | None
     log_level: int
     log_to_stdout: bool
+    log_format: str
+    restarter_lines: bool
     redirects: Mapping[int, int]
     tee: Mapping[int, int]
     local_ranks_filter: frozenset[int] | None
@@ -218,6 +220,8 @@ def make_plan(
         log_dir=args.log_dir or None,
         log_level=config.log_level,
         log_to_stdout=is_set(environ, "NVRX_LOG_TO_STDOUT"),
+        log_format=args.ft_log_format,
+        restarter_lines=args.ft_restarter_lines,
         redirects=_streams(args, "redirects", nproc),
         tee=_streams(args, "tee", nproc),
         local_ranks_filter=shown,

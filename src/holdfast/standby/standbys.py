@@ -136,6 +136,7 @@ class Standbys(Part):
             reserve_kib=machine.SAFE_KIB if why_reserve else 0,
             why_reserve=why_reserve,
         )
+        self._has_said_parked = False
         self._parked: dict[int, _ParkedProcess] = {}
         self._dying: set[int] = set()
         self._readings: dict[int, _Reading] = {}
@@ -298,7 +299,10 @@ class Standbys(Part):
 
     def log_all_parked(self, ranks: int, memory_kib: int) -> None:
         """Log that ``ranks`` can restart without importing; a trial reports that in other words."""
-        LOGGER.info(
+        level = logging.DEBUG if self._has_said_parked else logging.INFO  # once for the job
+        self._has_said_parked = True
+        LOGGER.log(
+            level,
             "warm standby: %d of %d ranks can restart without importing; "
             "their parked processes take %d MiB",
             *(ranks, self.machine.nproc, memory_kib >> 10),

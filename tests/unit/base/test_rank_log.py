@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +42,26 @@ def say_all(logger: logging.Logger) -> None:
     logger.debug("a detail")
     logger.info("%s is monitored", "it")
     logger.warning("it limps")
+
+
+def test_under_a_launcher_that_writes_json_the_lines_of_a_rank_are_objects(
+    logger: logging.Logger, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its rank and cycle; a traceback is part of the text."""
+    monkeypatch.setenv("HOLDFAST_LOG_FORMAT", "json")
+    monkeypatch.setenv("NVRX_CYCLE", "2")
+    with nothing_configured():
+        logger.info("it is monitored")
+        try:
+            int("boom")
+        except ValueError:
+            logger.exception("it failed")
+
+    said, failed = map(json.loads, capsys.readouterr().err.splitlines())
+    assert (said["rank"], said["cycle"], said["level"]) == (3, 2, "INFO")
+    assert said["text"] == "it is monitored"
+    assert failed["text"].splitlines()[0] == "it failed"
+    assert failed["text"].endswith("with base 10: 'boom'")
 
 
 def test_info_lines_reach_the_console_of_a_program_without_logging(

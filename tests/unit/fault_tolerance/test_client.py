@@ -1101,6 +1101,21 @@ def test_new_timeouts_are_one_line_for_the_job(monitor, client, caplog, rank, le
     assert "section 'step' " in line.getMessage()
 
 
+def test_timeouts_that_are_learned_at_each_save_are_one_short_line_once(
+    monitor, client, caplog
+) -> None:
+    """Then they are at the level debug, in full."""
+    caplog.set_level(logging.DEBUG, logger=client.logger.name)
+    client.rank_info = RankInfo(0, 0)
+    for _ in range(3):
+        client.load_state_dict(STATE)
+    lines = [each for each in caplog.records if "timeouts are now" in each.getMessage()]
+    assert [each.levelno for each in lines] == [logging.INFO, logging.DEBUG, logging.DEBUG]
+    assert len(lines[0].getMessage()) < 150
+    assert lines[0].getMessage().endswith(", ...")
+    assert "between heartbeats 40 s" in lines[1].getMessage()
+
+
 def test_a_loaded_state_fits_itself_to_the_configured_sections(monitor, client, caplog) -> None:
     """Strangers are left out with a warning; sections it does not know keep their limits."""
     client.load_state_dict(

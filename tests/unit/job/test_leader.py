@@ -459,7 +459,7 @@ def test_a_failure_is_told_to_all_and_all_come_back() -> None:
     assert names(formed) == ("n0", "n1", "n2")
 
 
-PEER = "rank 0 (local rank 0, pid 7): exit code 1 on n0"
+PEER = "rank 0 (pid 7): exit code 1 on n0"
 OWN = "rank 3 (local rank 1, pid 8): exit code 3 on n1"
 
 

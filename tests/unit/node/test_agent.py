@@ -110,8 +110,9 @@ def test_a_rank_that_cannot_be_ended_ends_the_launcher_and_is_explained(
 
     def happens() -> None:
         host.monitor_says(0, overdue(0), stuck(0))
-        assert not host.is_stopped
-        host.time_passes()
+        for _ in range(2):  # the log's patience, then that of the kernel
+            assert not host.is_stopped
+            host.time_passes()
         assert host.is_stopped
 
     assert host.run(happens) == 1
@@ -155,7 +156,7 @@ def test_nobody_waits_for_the_end_of_a_rank_that_sits_in_the_driver_of_a_broken_
         assert host.sent == [(broken, SIGKILL), (first, SIGTERM), (broken, SIGTERM)]
 
         host.rank_ends(0, -SIGTERM)
-        for _ in range(2):  # its grace, then the time that SIGKILL may take
+        for _ in range(3):  # the log's patience, its grace, then the time that SIGKILL may take
             assert not host.is_stopped
             host.time_passes()
         assert host.is_stopped

@@ -52,7 +52,7 @@ def written(tmp_path: Path, staging: Staging, name: str = "0001-cycle0") -> dict
     return found
 
 
-def test_an_incident_is_three_lines_and_a_folder(
+def test_an_incident_is_a_line_and_the_path_of_a_folder(
     folders: IncidentFolders, staging: Staging, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Once, however often more evidence comes."""
@@ -61,9 +61,9 @@ def test_an_incident_is_three_lines_and_a_folder(
         folders.over(over())
         folders.over(over())
 
-    assert len(caplog.messages) == 3
-    assert caplog.messages[0].startswith("incident 1 of cycle 0: rank 0 ")
-    assert f"{tmp_path}/run/incidents/0001-cycle0" in caplog.messages[2]
+    assert caplog.messages[0].startswith("rank 0 ")
+    path = f"{tmp_path}/run/incidents/0001-cycle0"
+    assert caplog.messages[1:] == [f"  incident 1 of cycle 0, evidence of 1 of 1 rank: {path}"]
     found = written(tmp_path, staging)
     assert (found["culprits"], found["cause"]["clock"]) == ([0], "heartbeat")
 
@@ -85,7 +85,7 @@ def test_an_incident_is_logged_once_per_job(
 def test_ranks_that_are_left_alone_are_a_warning_until_one_hangs(
     folders: IncidentFolders, staging: Staging, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In one line. Their evidence is kept: a person may know better, and is told."""
+    """In two lines and a path. Their evidence is kept: a person may know better, and is told."""
     hang = over()
     alone = IncidentOver(
         **{**vars(hang), "verdict": Verdict(reason="r", is_stall=True, why_alone="w")}
@@ -96,8 +96,12 @@ def test_ranks_that_are_left_alone_are_a_warning_until_one_hangs(
     found = written(tmp_path, staging)
     folders.over(hang)
 
-    assert [record.levelname for record in caplog.records] == ["WARNING", *3 * ["ERROR"]]
-    assert "is a stall: r; no rank is ended, because w; evidence in " in caplog.messages[0]
+    assert [record.levelname for record in caplog.records] == [
+        *3 * ["WARNING"],
+        *2 * ["ERROR"],
+    ]
+    assert caplog.messages[0].endswith("is a stall: r")
+    assert caplog.messages[1].strip().endswith("no rank is ended, because w")
     assert found["stall"] is True
     assert found["done"] == ["no rank is ended, because w"]
 

@@ -1,4 +1,4 @@
-"""An incident of the job: three lines, a screen, and JSON, which say the same."""
+"""An incident of the job: two lines, a screen, and JSON, which say the same."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from holdfast.evidence.pure.evidence import GroupDigest, RankDigest
 from holdfast.evidence.pure.verdict import judge
 from holdfast.node.pure.incident_words import (
     NodeIncident,
+    detail_line,
     headline,
     lines,
     next_steps,
@@ -56,20 +57,31 @@ def test_the_culprit_comes_first_with_its_line_and_the_others_are_one_group() ->
     assert text == "rank 5 in `load_batch` data.py:88 · 15 others in `all_reduce`"
 
 
-def test_a_launcher_says_it_in_three_lines() -> None:
-    assert lines(incident(), "/runs/1/incidents/0002-cycle0") == [
+FOLDER = "/runs/1/incidents/0002-cycle0"
+
+
+def test_a_launcher_logs_the_culprit_and_the_ranks_that_wait_then_the_path() -> None:
+    assert lines(incident(), FOLDER, 150) == [
         (
-            "incident 2 of cycle 0: rank 5 (pid 105, node n0) waits for a lock in `load_batch` "
-            "data.py:88; 15 other ranks wait for it in `all_reduce`"
+            "rank 5 (pid 105, node n0) waits for a lock in `load_batch` data.py:88; 15 other ranks "
+            "wait for it in `all_reduce`"
         ),
-        "  rank 5 in `load_batch` data.py:88 · 15 others in `all_reduce`",
-        (
-            "  overdue: rank 3: Section 'step' has been open for 300.1 s, timeout 300.0 s; "
-            "evidence of 16 of 16 ranks in /runs/1/incidents/0002-cycle0. See what it waits for "
-            "there. rank5.txt on node n0 has all threads. To allow longer: "
-            "--ft-rank-section-timeouts step:600"
-        ),
+        f"  incident 2 of cycle 0, evidence of 16 of 16 ranks: {FOLDER}",
     ]
+
+
+def test_the_timeout_and_the_next_steps_are_at_the_level_debug() -> None:
+    """And in incident.txt, which the path leads to."""
+    assert detail_line(incident()) == (
+        "overdue: rank 3: Section 'step' has been open for 300.1 s, timeout 300.0 s. See what it "
+        "waits for there. rank5.txt on node n0 has all threads. To allow longer: "
+        "--ft-rank-section-timeouts step:600"
+    )
+
+
+def test_a_sentence_that_does_not_fit_gives_way_to_the_few_words() -> None:
+    short = incident().over.verdict.short
+    assert lines(incident(), FOLDER, 100)[0] == f"{short}; 15 others in `all_reduce`"
 
 
 def test_a_file_without_stacks_is_not_said_to_have_all_threads() -> None:

@@ -41,13 +41,15 @@ def ranks_of(*ends: RankEnd, cycle: int = 0) -> Any:
     )
 
 
-def announcer(tmp_path: Path) -> tuple[JobReporter, Any]:
+def announcer(tmp_path: Path, name: str = "n0") -> tuple[JobReporter, Any]:
     """One of a job of one node under min-healthy, and its launcher."""
     plan = SimpleNamespace(
         name="train.py",
         run_id="j",
         nproc_per_node=2,
         max_restarts=1,
+        restart_window_s=None,
+        restarter_lines=False,
         meeting=None,
         workers_stop_timeout_s=15.0,
         log_dir=None,
@@ -59,7 +61,7 @@ def announcer(tmp_path: Path) -> tuple[JobReporter, Any]:
     launcher = SimpleNamespace(node=node, finished=None)
     pump = SimpleNamespace(write=lambda *_: None)
     says: Any = JobReporter
-    return says(plan, "n0", tmp_path, launcher, pump, lambda *_, **__: None, None), launcher
+    return says(plan, name, tmp_path, launcher, pump, lambda *_, **__: None, None), launcher
 
 
 def test_under_min_healthy_a_restart_is_timed_from_the_failure_that_ended_the_cycle(
@@ -76,7 +78,7 @@ def test_under_min_healthy_a_restart_is_timed_from_the_failure_that_ended_the_cy
     says.cycle_started(ranks_of(first, last, cycle=1))
     says.explain(0, ranks_of(first, last), will_restart=True)
 
-    assert "restart 1 of 1, 0.0" in caplog.text
+    assert "restart 1 of 1 (the last) in 0.0" in caplog.text
     assert caplog.text.count("exit code 3") == 1, "it was said; and it is not what ended the cycle"
 
 
@@ -127,9 +129,7 @@ def test_the_culprit_is_named_first_wherever_a_hang_is_told(tmp_path: Path) -> N
     says.incident_over(OVER)
 
     told = says.ranks_failed(RanksFailed(0, 0), victim)
-    assert told.cause.startswith(
-        f"{REASON}; rank 0 (local rank 0, pid 1000, node n0): waited for rank 1 ("
-    )
+    assert told.cause.startswith(f"{REASON}; rank 0 (pid 1000, node n0): waited for rank 1 (")
     found = says.cause_found(ranks_of(victim, culprit))
     assert found is not None
     assert found.failure.cause == told.cause

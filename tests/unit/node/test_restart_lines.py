@@ -97,3 +97,15 @@ def test_the_stdout_of_a_script_that_calls_nothing_of_holdfast_is_its_own() -> N
     assert said == []
     lines.on_event(MonitorSaid(LocalRank(0), WatchBegan(0)))
     assert said == ["[NestedRestarter] name=[InJob] state=initialize\n"]
+
+
+def test_no_line_comes_where_no_restarter_asked_for_them() -> None:
+    """Stdout is the script's; ``--ft-restarter-lines`` asks."""
+    said: list[str] = []
+    lines = RestartLines(said.append, 60.0, is_asked_for=False)
+    lines.cycle_begins(Cycle(0), has_rank_0=True)
+    lines.rank_works()
+    lines.cycle_failed()
+    assert lines.next_deadline() is None
+    lines.job_is_over(succeeded=False)
+    assert said == []

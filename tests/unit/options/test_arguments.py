@@ -109,6 +109,7 @@ def test_an_option_can_come_from_the_environment(option):
         "rdzv_conf": "a=b",
         "ft_enable_log_server": "true",
         "ft_on_incident_nodes": "all",
+        "ft_log_format": "json",
         "ft_per_cycle_applog_prefix": "/x",
         "ft_nvrx_logfile": "/x",
     }.get(option.dest, "1")

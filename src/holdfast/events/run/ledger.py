@@ -14,6 +14,7 @@ from holdfast.events.pure.schema import Event
 from holdfast.events.run.accounts import SHORT, Account
 from holdfast.events.run.rank_spans import RankSpans, Span
 
+_SHORT_S = 60.0
 _SMALL_SHARE = 0.0005
 
 
@@ -104,7 +105,7 @@ def two_lines(ledger: Ledger, *, is_watched: bool, saves: bool) -> list[str]:
                 f"{duration(after)}; sections or heartbeats would tell steps from other work"
             ),
         ]
-    again = ""
+    again = "; start and end weigh much in so short a run" if total_s < _SHORT_S else ""
     if not saves and ledger.may_hide_steps_again:
         again = "; steps done again count as productive: no section saves checkpoints"
     rest = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from holdfast.evidence.pure.evidence import RankDigest
 
@@ -17,6 +18,21 @@ CallsAt = dict[tuple[str, str, int], dict[int, str]]
 """By name and members of a group and number of a collective: the call of each rank."""
 _UNEVEN = ("scatter", "gather", "all_to_all", "alltoall")
 """Calls in which sizes may differ between ranks."""
+
+
+class Called(NamedTuple):
+    """A collective that a rank has called: as the recorder has it, and its group and number."""
+
+    call: str
+    at: str
+
+    def __str__(self) -> str:
+        return f"`{self.call}` {self.at}"
+
+
+def called(call: str, group: str, seq: int) -> Called:
+    """A call of a group, by its number there."""
+    return Called(call, f"of group {group} (collective {seq})")
 
 
 def differ(calls: Mapping[int, str]) -> bool:
@@ -29,7 +45,7 @@ def _comparable(call: str) -> str:
     return name if name.startswith(_UNEVEN) else call
 
 
-def odd_ones(calls_at: CallsAt) -> tuple[set[int], dict[int, str]]:
+def odd_ones(calls_at: CallsAt) -> tuple[set[int], dict[int, Called]]:
     """The fewest, where ranks differ first, and the call of each rank there; empty: a tie."""
     for (name, _, seq), calls in sorted(calls_at.items(), key=lambda item: item[0][2]):
         if differ(calls):
@@ -38,8 +54,7 @@ def odd_ones(calls_at: CallsAt) -> tuple[set[int], dict[int, str]]:
             if times == counted[-2][1]:
                 return set(), {}
             odd = {rank for rank, call in calls.items() if _comparable(call) == fewest}
-            said = f"of group {name} (collective {seq})"
-            return odd, {rank: f"`{call}` {said}" for rank, call in calls.items()}
+            return odd, {rank: called(call, name, seq) for rank, call in calls.items()}
     return set(), {}
 
 

@@ -35,7 +35,7 @@ from holdfast.evidence.pure.evidence import Missing, RankDigest, Verdict
 from holdfast.evidence.pure.evidence_words import at, how, of_one_or_many, shown
 from holdfast.evidence.pure.hang_kind import kind_of
 from holdfast.evidence.pure.job_evidence import JobEvidence
-from holdfast.evidence.pure.mismatch import begun_of, differ, left_out, odd_ones
+from holdfast.evidence.pure.mismatch import Called, begun_of, called, differ, left_out, odd_ones
 from holdfast.evidence.pure.rank_words import awaited
 
 _CALLS_TOLD = 3
@@ -174,31 +174,34 @@ def _mismatch(job: JobEvidence) -> Verdict | None:
     return job.verdict((), ev.MISMATCH, reason, ev.NONE)
 
 
-def _call_of(digest: RankDigest) -> str:
+def _call_of(digest: RankDigest) -> Called:
     group = digest.waits_in[0]
-    return f"`{group.pending}` of group {group.name} (collective {group.seq})"
+    return called(group.pending, group.name, group.seq)
 
 
 def _mismatched(
-    job: JobEvidence, culprits: set[int], calls: Mapping[int, str], confidence: str
+    job: JobEvidence, culprits: set[int], calls: Mapping[int, Called], confidence: str
 ) -> Verdict:
     first = min(culprits)
     others = [rank for rank in calls if rank not in culprits]
-    called = f"{job.name(culprits)} called {calls[first]}{_place_of(job, [first])}"
+    reason = f"{job.name(culprits)} called {calls[first]}{_place_of(job, [first])}"
+    short = f"{named(culprits)} called `{calls[first].call}`{_place_of(job, [first])}"
     if waiting := [rank for rank in others if _waits_for(job, rank, first)]:
         wait = of_one_or_many("waits", waiting)
-        reason = (
-            f"{called}, and left out {calls[waiting[0]]}, in which {named(waiting)} {wait}"
+        short += f", and left out `{calls[waiting[0]].call}` of {named(waiting)}"
+        reason += (
+            f", and left out {calls[waiting[0]]}, in which {named(waiting)} {wait}"
             f"{_place_of(job, waiting)}"
         )
     else:
         usual = Counter(calls[rank] for rank in others).most_common(1)[0][0]
         alike = [rank for rank in others if calls[rank] == usual]
-        reason = (
-            f"{called}, where {count(len(others), 'other rank')} called {usual}"
-            f"{_place_of(job, alike)}"
+        n_others = count(len(others), "other rank")
+        short += f", {n_others} `{usual.call}`{_place_of(job, alike)}"
+        reason += (
+            f", where {count(len(others), 'other rank')} called {usual}{_place_of(job, alike)}"
         )
-    return job.verdict(culprits, ev.MISMATCH, reason, confidence)
+    return job.verdict(culprits, ev.MISMATCH, reason, confidence).but(short=short)
 
 
 def _place_of(job: JobEvidence, ranks: Collection[int]) -> str:

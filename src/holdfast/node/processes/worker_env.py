@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.base.processes.proc import MARKER
+from holdfast.base.pure import json_line
 from holdfast.base.pure.numbering import Cycle, GlobalRank, GroupRank, LocalRank
 from holdfast.errors import ConfigError
 from holdfast.fault_tolerance.data import (
@@ -116,6 +117,9 @@ def rank_env(
         env[FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR] = monitor_socket
     if plan.health_endpoint is not None:
         env[HEALTH_ENDPOINT] = plan.health_endpoint
+    env.pop(json_line.VARIABLE, None)
+    if plan.log_format == json_line.JSON:
+        env[json_line.VARIABLE] = json_line.JSON
     if place.gloo_interface is not None:
         env.setdefault("GLOO_SOCKET_IFNAME", place.gloo_interface)
     if place.local_world_size > 1:

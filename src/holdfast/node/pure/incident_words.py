@@ -1,4 +1,4 @@
-"""An incident of the job as JSON, as a page for people, and as three log lines. Pure."""
+"""An incident of the job as JSON, as a page for people, and as log lines. Pure."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from holdfast.evidence.pure.evidence import (
 )
 from holdfast.evidence.pure.incident import advice, describe_clock, seconds
 from holdfast.evidence.pure.rank_words import in_words
+from holdfast.node.pure.console_lines import fitted
 from holdfast.node.pure.node_evidence import IncidentOver
 from holdfast.watch.pure.monitor_messages import Overdue, Signalled
 
@@ -185,33 +186,47 @@ def _file_of(digest: RankDigest) -> str:
     return f"rank{digest.rank}.txt on node {digest.node} {shows}"
 
 
-def lines(incident: NodeIncident, folder: str) -> list[str]:
-    """Log lines: the culprit, the groups, the rank whose timeout ran out, the folder.
+def lines(incident: NodeIncident, folder: str, room: int) -> list[str]:
+    """Log lines of at most ``room`` characters, and one with the folder, as long as it is.
 
-    Monitors log nothing of ranks that they end because of it.
+    Of a hang: the culprit, its code and the ranks that wait. The other line is the restart's; and
+    monitors log nothing of ranks that they end because of it. Of a stall also why no rank is ended.
     """
+    over, verdict = incident.over, incident.over.verdict
     known, of_all = _evidence(incident)
-    over, verdict, overdue = incident.over, incident.over.verdict, _overdue(incident)
-    if verdict.is_stall:
-        parts = [overdue, verdict.reason, _left_alone(verdict), f"evidence in {folder}"]
-        shown = "; ".join(filter(None, parts))
-        return [f"incident {over.incident} of cycle {over.cycle} is a stall: {shown}"]
-    evidence = f"evidence of {known} of {count(of_all, 'rank')} in {folder}"
-    about = "; ".join(filter(None, [overdue, verdict.proof, evidence]))
-    return [
-        f"incident {over.incident} of cycle {over.cycle}: {verdict.reason}",
-        f"  {headline(verdict)}",
-        f"  {'. '.join([about, *next_steps(incident)])}",
-    ]
+    path = (
+        f"  incident {over.incident} of cycle {over.cycle}, evidence of {known} of "
+        f"{count(of_all, 'rank')}: {folder}"
+    )
+    if not verdict.is_stall:
+        return [_culprit_line(verdict, room), path]
+    stall = f"incident {over.incident} of cycle {over.cycle} is a stall: {verdict.reason}"
+    alone = f"  {_left_alone(verdict)}"
+    if overdue := _overdue(incident):
+        alone = fitted(f"  {overdue}", room, f"; {_left_alone(verdict)}")
+    return [fitted(stall, room), fitted(alone, room), path]
+
+
+def _culprit_line(verdict: Verdict, room: int) -> str:
+    """The sentence; where it is too long, its few words and the largest group of the others."""
+    if len(verdict.reason) <= room or not verdict.short:
+        return fitted(verdict.reason, room)
+    others = [it for it in verdict.groups if ranks_of(it.ranks)[0] not in verdict.culprits]
+    tail = f"; {count(others[0].count, 'other')} {others[0].doing}" if others else ""
+    return fitted(verdict.short, room, "" if verdict.kind == MISMATCH else tail)
+
+
+def detail_line(incident: NodeIncident) -> str:
+    """The timeouts that ran out, the proof, and the next steps, for the level debug."""
+    about = "; ".join(filter(None, [_overdue(incident), incident.over.verdict.proof]))
+    return ". ".join(filter(None, [about, *next_steps(incident)]))
 
 
 def line_elsewhere(incident: NodeIncident, folder: str) -> str:
     """The log line on other nodes, for an incident that the leader's node logs for all."""
-    # Only this node knows for how long which clock of its rank has run.
-    overdue = f"{_overdue(incident)}; " if incident.cause is not None else ""
     return (
         f"incident {incident.over.incident} of cycle {incident.over.cycle} is in the log of the "
-        f"launcher that leads the job; {overdue}evidence of this node in {folder}"
+        f"launcher that leads the job; evidence of this node: {folder}"
     )
 
 

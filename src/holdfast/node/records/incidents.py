@@ -21,8 +21,9 @@ from holdfast.events.pure import schema
 from holdfast.evidence.pure import last_words
 from holdfast.evidence.pure.evidence import RankDigest, folder_name
 from holdfast.evidence.pure.failure import EXITING_S
-from holdfast.node.console import LOGGER
+from holdfast.node.console import LOGGER, facts_of
 from holdfast.node.part import CycleStarted, Happening, Part
+from holdfast.node.pure.console_lines import fitted, room_on
 from holdfast.node.pure.node_evidence import IncidentOver
 from holdfast.node.pure.rank_life import MonitorSaid
 from holdfast.page.pure.clocks import PAUSE, STEP
@@ -67,7 +68,8 @@ class IncidentFolders:
         if over.verdict.is_known or (over.verdict.is_pause and over.is_elsewhere):
             return
         if over.verdict.is_pause:
-            LOGGER.info("%s", incident_words.pause_line(over.cycle, over.verdict, over.digests))
+            line = incident_words.pause_line(over.cycle, over.verdict, over.digests)
+            LOGGER.info("%s", fitted(line, room_on(self._node)), extra=facts_of(over.cycle))
             return
         is_serious = not over.verdict.is_stall
         was_serious = before is not None and not before.over.verdict.is_stall
@@ -90,11 +92,13 @@ class IncidentFolders:
         if is_news or is_serious > was_serious:
             shown = os.path.join(self._run_dir, self._path(self._last))  # noqa: PTH118
             level = logging.ERROR if is_serious else logging.WARNING
-            lines = incident_words.lines(self._last, shown)
+            lines = incident_words.lines(self._last, shown, room_on(self._node))
             if over.is_elsewhere:
                 level, lines = logging.INFO, [incident_words.line_elsewhere(self._last, shown)]
+            facts = facts_of(over.cycle, next(iter(over.verdict.culprits), None))
             for line in lines:
-                LOGGER.log(level, "%s", line)
+                LOGGER.log(level, "%s", line, extra=facts)
+            LOGGER.debug("%s", incident_words.detail_line(self._last), extra=facts)
         self._write(self._last)
         self._staging.deliver(over.cycle)
 

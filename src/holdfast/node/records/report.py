@@ -21,7 +21,7 @@ _OTHERS_SHOWN = 8
 
 
 def failure_line(end: RankEnd, node: str = "", culprits: Collection[int] = ()) -> str:
-    """``rank 1 (local rank 1, pid 4711): killed by SIGKILL, ...``; ``node``: for other nodes."""
+    """``rank 1 (pid 4711): killed by SIGKILL, ...``; ``node``: for other nodes."""
     return f"{rank_name(end, node)}: {explain(end, culprits)}"
 
 
@@ -69,9 +69,10 @@ def gone_line(ends: Sequence[RankEnd], cause: RankEnd, node: str = "") -> str:
 
 
 def rank_name(end: RankEnd, node: str = "") -> str:
-    """``rank 9 (local rank 1, pid 4711)``."""
+    """``rank 9 (local rank 1, pid 4711)``; ``rank 1 (pid 4711)`` where both numbers are equal."""
     where = f", node {node}" if node else ""
-    return f"rank {end.rank} (local rank {end.local_rank}, pid {end.pid}{where})"
+    local = f"local rank {end.local_rank}, " if int(end.local_rank) != int(end.rank) else ""
+    return f"rank {end.rank} ({local}pid {end.pid}{where})"
 
 
 def failure_report(
@@ -131,7 +132,6 @@ def failure_summary(
     cycle: int,
     ends: Sequence[RankEnd],
     verdict: str,
-    run_dir: str,
     hang: Verdict | None = None,
 ) -> str:
     """The boxed summary at the end of a failed cycle, with the ends of all ranks of this node.
@@ -146,7 +146,7 @@ def failure_summary(
         lines.append("No rank of this node failed by itself.")
     else:
         if hang is not None and hang.reason:
-            lines.append(f"First cause: {hang.reason}")
+            lines.append(f"First cause: {hang.short or hang.reason}")
             label = "Culprit:     " if cause.rank in culprits else "This node:   "
         else:
             label = "First cause: "
@@ -154,7 +154,7 @@ def failure_summary(
         lines += _gone_before(ends, cause)
         others = [end for end in ends if end is not cause and end.exit_code != 0]
         lines += _others(others, cause)
-    lines += [f"Logs and evidence: {run_dir}", "=" * WIDTH]
+    lines.append("=" * WIDTH)
     return "\n".join(lines)
 
 
@@ -163,7 +163,7 @@ def _cause(cause: RankEnd, label: str, culprits: Collection[int], *, has_gone: b
     failed_by_itself = began_restart or cause.is_stuck or cause.exception_when_asked is not None
     is_asked = cause.asked and not failed_by_itself
     how = "stopped by holdfast" if is_asked else explain(cause, culprits)
-    lines = [f"{label}{rank_name(cause)}", f"  {how}"]
+    lines = [f"{label}{rank_name(cause)}: {how}"]
     if cause.error:
         lines.append(f"  {cause.error}")
     if advice := cause.attribution.advice:
