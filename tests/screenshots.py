@@ -103,9 +103,11 @@ def _report(folder: Path) -> str:
         run.has_done_its_steps()
         run.end()
         page = folder / "report.html"
-        story = story_of(read_run(run.folders))
-        story.run.nodes[0].start["name"] = "train_gpt.py"  # its folder is of no interest
-        page.write_text(as_html(story))
+        found = read_run(run.folders)
+        node = found.nodes[0]
+        node.start = node.start.but(name="train_gpt.py")  # its folder is of no interest
+        text = as_html(story_of(found)).replace(str(folder), "/home/me")
+        page.write_text(text)
     return page.as_uri()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import uvicorn
 
 from holdfast.tools.report.report import story_of
 from holdfast.tools.report.report_html import as_html
+from holdfast.tools.report.time_axis import ticks
 from holdfast.tools.run.run_files import read_run
 from holdfast.tools.view.live import JobView, LiveJob, NodeView, RankView
 from holdfast.tools.view.web import make_app
@@ -122,6 +124,45 @@ def test_the_live_page_is_used_by_keys_while_it_is_drawn_again(url: str, page: A
     page.focus("#head th:nth-child(2) button")
     page.keyboard.press("Enter")
     assert page.inner_text("th.by") == "node"
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_the_answer_is_seen_before_the_page_is_scrolled(
+    page: Any, tmp_path: Path, width: int
+) -> None:
+    """On a desk and on a telephone, with nothing wider than the window."""
+    page.set_viewport_size({"width": width, "height": 700})
+    page.goto(_report(tmp_path))
+    box = page.locator(".answer").bounding_box()
+    assert box["y"] + box["height"] <= 700
+    assert "rank 1 hung (section 'step'" in page.inner_text(".answer .what")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_axis_has_the_same_ticks_while_it_is_zoomed(page: Any, tmp_path: Path) -> None:
+    page.goto(_report(tmp_path))
+    for start, length in ((0.0, 0.02), (3.0, 2.6), (13.2, 105.6), (0.0, 600.0), (7e4, 2e6)):
+        drawn = page.evaluate(f"ticks({start}, {length})")
+        assert [label for _, label in drawn] == [label for _, label in ticks(start, length)]
+        expected = [at for at, _ in ticks(start, length)]
+        assert [at for at, _ in drawn] == pytest.approx(expected)
+
+
+def test_threads_of_holdfast_are_folded(page: Any, tmp_path: Path) -> None:
+    """A click shows them; the main thread and the user's frames are seen at once."""
+    own = 'Thread 0x1:\n  File "/x/holdfast/inplace/session.py", line 4 in _watch\n'
+    main = 'Thread 0x2:\n  File "/home/me/train.py", line 9 in load_batch\n'
+    folder = tmp_path / "a" / "incidents" / "0001-cycle0"
+    folder.mkdir(parents=True)
+    groups = [{"ranks": [1], "text": "in `load_batch` train.py:9"}]
+    facts = {"cycle": 0, "culprits": [1], "reason": "rank 1 sleeps", "groups": groups}
+    (folder / "incident.json").write_text(json.dumps(facts))
+    (folder / "rank1.json").write_text(json.dumps({"stacks_text": own + main}))
+    page.goto(_report(tmp_path))
+    assert page.locator("pre b").inner_text() == "> load_batch  /home/me/train.py:9"
+    assert not page.locator("details.own pre").is_visible()
+    page.click("details.own summary")
+    assert "_watch" in page.inner_text("details.own pre")
 
 
 def test_the_timeline_is_moved_by_keys_and_lets_the_page_scroll(page: Any, tmp_path: Path) -> None:

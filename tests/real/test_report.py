@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdfast.net.port import ReservedPort
 from holdfast.tools.report.report import as_json, story_of
 from holdfast.tools.report.report_html import as_html
+from holdfast.tools.report.time_axis import ticks
 from holdfast.tools.run.run_files import read_run
 from holdfast.tools.run_list import resolve
 from tests.real.counted import NodeCount, count
@@ -460,12 +462,31 @@ def report_agrees(run: FaultyRun, nodes: list[NodeCount]) -> None:
     assert max(len(line) for line in text.splitlines() if str(run.shared.parent) not in line) <= 100
     rows = re.findall(r"^ +(\d+)  .*$", text, re.MULTILINE)
     assert [int(row) for row in rows] == list(range(len(run.faults) + 1))
-    found = re.findall(r"(?:at|\+) +[\d.]+ s   detected   (.*)", text)
-    assert len(found) == len(run.faults)
+    assert text.splitlines()[1].startswith("┌─ Succeeded, after ")
+    assert {each["cycle"] for each in told["failures"]} == set(range(len(run.faults)))
+    what = told["failures"][-1]["what"]
+    assert " ".join(what.split()) in " ".join(text.split())
+    facts_agree(run, told)
     page = as_html(story_of(read_run(folders)))
     assert len(re.findall("class=[\"']mark[\"']", page)) == len(run.faults)
     assert f">{100 * told['goodput']:.1f} %<" in page
     assert page.count("<tr data-from=") == len(run.faults) + 1
+
+
+def facts_agree(run: FaultyRun, told: dict[str, Any]) -> None:
+    """Of the start; of the ranks that raised; and how fast steps were, as the ranks have them."""
+    for facts in told["facts"]:
+        assert facts["command"][0] == "ft_launcher"
+        assert facts["versions"]["torch"] == version("torch")
+    for each in told["failures"]:
+        if run.faults[each["cycle"]].startswith("raises"):
+            assert each["what"].partition(" raised ")[2], each
+            assert any("Traceback" in line for line in each["stderr"])
+            assert re.search(r"\.py:\d+ \(rank \d, pid \d+, node ", each["where"])
+    of_all = sum(one["steps"] or 0 for one in told["cycles"])
+    of_one_node = sum(each["steps"] for each in told["step_rates"])
+    assert 0.8 * of_all <= of_one_node <= of_all
+    assert told["steps_per_s"] > 0.0
 
 
 # ---------------------------------------------------------------- trace
@@ -508,6 +529,10 @@ def trace_agrees(run: FaultyRun, nodes: list[NodeCount]) -> None:
     assert accounts == pytest.approx(1e6 * own_s, rel=1e-3)
     names = {e["name"] for e in slices if e["cat"] == "account"}
     assert {"importing", "setup", "productive steps", "evidence and stopping"} <= names
+
+    arrows = [e for e in events if e["ph"] == "s"]  # to the other rank
+    assert 0 < len(arrows) <= n_faults
+    assert any(e["ph"] == "C" and e["args"]["steps/s"] > 0.0 for e in events)
 
     # Sections: those of one time are the rank's own, those of many are as many.
     began = min(node.began for node in nodes)
@@ -562,7 +587,13 @@ def test_the_page_opens_in_a_browser(tmp_path: Path) -> None:
     done = subprocess.run(
         [*browser, page.as_uri()], capture_output=True, text=True, timeout=BOUND_S, check=True
     )
-    assert 'style="left: 25%;' in done.stdout  # written by the script; ours has no blank there
+    axis = re.search(r'id="axis">(.*?)</div>', done.stdout, re.DOTALL)[1]
+    # The script has written these: the page has no blank behind "left:".
+    drawn = re.findall(r'<span style="left: ([\d.]+)%;">([^<]+)</span>', axis)
+    assert [label for _, label in drawn] == [label for _, label in ticks(0.0, 132.0)]
+    assert [float(left) for left, _ in drawn] == pytest.approx(
+        [100 * at / 132.0 for at, _ in ticks(0.0, 132.0)], abs=0.01
+    )
     assert not re.search("Uncaught|CONSOLE.*rror|Refused", done.stderr)
 
 

@@ -12,6 +12,8 @@ from typing import Any
 _NEEDED = {
     "X": ("name", "cat", "ts", "dur", "pid", "tid"),
     "i": ("name", "cat", "ts", "pid", "tid", "s"),
+    "s": ("name", "cat", "id", "ts", "pid", "tid"),
+    "f": ("name", "cat", "id", "ts", "pid", "tid", "bp"),
     "C": ("name", "ts", "pid", "args"),
     "M": ("name", "pid", "tid", "args"),
 }
@@ -28,7 +30,12 @@ def violations(trace: Mapping[str, Any]) -> list[str]:
         return ["it is no trace of the JSON object format"]
     json.dumps(trace, allow_nan=False)
     events = trace["traceEvents"]
-    return [*_of_events(events), *_of_tracks(events), *_of_slices(events)]
+    return [
+        *_of_events(events),
+        *_of_tracks(events),
+        *_of_slices(events),
+        *_of_arrows(events),
+    ]
 
 
 def _ns(us: float) -> int:
@@ -85,3 +92,22 @@ def _of_slices(events: list[dict[str, Any]]) -> Iterator[str]:
             if open_until and end > open_until[-1]:
                 yield f"slices overlap on track {track} at {start}"
             open_until.append(end)
+
+
+def _of_arrows(events: list[dict[str, Any]]) -> Iterator[str]:
+    """Each has a beginning and a later end, both within a slice of their tracks."""
+    slices: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    ends: dict[int, list[dict[str, Any]]] = {}
+    for event in events:
+        if event.get("ph") == "X":
+            track = slices.setdefault((event["pid"], event["tid"]), [])
+            track.append((event["ts"], event["ts"] + event["dur"]))
+        elif event.get("ph") in ("s", "f"):
+            ends.setdefault(event["id"], []).append(event)
+    for number, both in ends.items():
+        if [end["ph"] for end in both] != ["s", "f"]:
+            yield f"arrow {number} is not whole, or ends before it begins"
+        for end in both:
+            within = slices.get((end["pid"], end["tid"]), [])
+            if not any(start <= end["ts"] <= until for start, until in within):
+                yield f"{end} begins or ends at no slice"

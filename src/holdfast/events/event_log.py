@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.base import clock
 from holdfast.base.file_writer import FileWriter, open_to_append
-from holdfast.events.pure.schema import Event, fields_of, kind_of
+from holdfast.events.pure.schema import Event, OtherKind, fields_of, kind_of
 
 if TYPE_CHECKING:
     from holdfast.events.pure.schema import Body
@@ -45,8 +45,21 @@ class EventLog:
         event = Event(clock.monotonic(), cycle, body, clock.wall(), self._node, kind_of(type(body)))
         if self.on_event is not None:
             self.on_event(event)
-        line = json.dumps(fields_of(event), separators=(",", ":")).encode()
-        self._writer.call(lambda: self._append(line + b"\n"), len(line))
+        line = _line(event)
+        self._writer.call(lambda: self._append(line), len(line))
+
+    def write_late(self, kind: type[Body], make: Callable[[], Body], cycle: int) -> None:
+        """The same of a record that ``make`` makes in the thread that writes.
+
+        ``on_event`` does not get it. Where ``make`` raises, it is left out.
+        """
+        head = Event(clock.monotonic(), cycle, OtherKind(), clock.wall(), self._node, kind_of(kind))
+
+        def make_and_append() -> None:
+            with contextlib.suppress(Exception):  # the thread has other events to write
+                self._append(_line(head.but(body=make())))
+
+        self._writer.call(make_and_append)
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Write the events that wait; gives up after ``timeout_s`` seconds."""
@@ -56,3 +69,7 @@ class EventLog:
     def _append(self, line: bytes) -> None:
         with contextlib.suppress(OSError):  # disk full: the job matters more
             os.write(self._descriptor, line)
+
+
+def _line(event: Event) -> bytes:
+    return json.dumps(fields_of(event), separators=(",", ":")).encode() + b"\n"

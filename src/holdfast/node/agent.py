@@ -252,6 +252,7 @@ class NodeAgent:
             self._feed(Begin())
             self._reap()  # processes that ended before SIGCHLD was handled
             self._begin_observing()
+            self._write_facts()
             self._log.begin(loop, self._work)
             if self._plan.meeting:
                 self._notify(Waiting())
@@ -288,6 +289,17 @@ class NodeAgent:
             )
             self._observing = Observing(orders, self._loop, self._job)
             self._parts.append(self._observing)
+
+    def _write_facts(self) -> None:
+        """After the ranks, too; all of it in the thread that writes."""
+        environ, path = self._environ, [*sys.path]
+
+        def make() -> schema.Body:
+            from holdfast.node.records.launch_facts import launch_facts  # noqa: PLC0415 - see above
+
+            return launch_facts(sys.argv, environ, path)
+
+        self._events.write_late(schema.LaunchFacts, make, 0)
 
     def _next_deadline(self) -> float | None:
         parts = (part.next_deadline() for part in self._parts)

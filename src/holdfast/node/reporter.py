@@ -283,6 +283,7 @@ class JobReporter(Part):
             exception=found.exception or None,
             place=found.place or None,
             advice=found.advice or None,
+            stderr=tuple(report.stderr_shown(end)),
         )
         self._event(failed, None)
 

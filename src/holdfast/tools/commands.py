@@ -14,13 +14,20 @@ from holdfast.options.option import UsageError
 from holdfast.tools.command_words import run_command, take_flag, take_option, without_options
 from holdfast.tools.run_list import find_runs, resolve
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.tools.report.report import Story
+    from holdfast.tools.run.run_files import Run
+
 _REPORT = """\
 usage: holdfast report [RUN ...] [--html FILE | --json]
+       holdfast report A B [--html FILE | --json]
 
-Tells the story of a run: where its time went, what failed, and how it went on.
-Works while the job runs, and when its launcher was killed.
+Explains a run: what failed, where, why, what to do; where its time went; how it
+continued. Works while the job runs, and when its launcher was killed. Of two
+runs of different jobs: where they differ.
 
-  RUN          folder of a run, a log folder (its newest run), or a run id;
+  RUN, A, B    folder of a run, a log folder (its newest run), or a run id;
                several folders are the nodes of one job. Without: the newest run
   --html FILE  one page with all of it, which needs no network
   --json       for programs; docs/report.md has the fields
@@ -66,6 +73,8 @@ def _report(words: list[str]) -> str:
     from holdfast.tools.report.report import as_json, story_of  # noqa: PLC0415 - where used
     from holdfast.tools.run.run_files import read_run  # noqa: PLC0415
 
+    if (two := _two_jobs(words)) is not None:
+        return _compared(*map(story_of, two), to_json=to_json, html=html)
     story = story_of(read_run(resolve(words)))
     if to_json:
         import json  # noqa: PLC0415
@@ -79,6 +88,30 @@ def _report(words: list[str]) -> str:
     from holdfast.tools.report.report_text import as_text  # noqa: PLC0415
 
     return as_text(story)
+
+
+def _two_jobs(words: list[str]) -> tuple[Run, Run] | None:
+    """The runs that two words name; None: they are nodes of one job, or not two words."""
+    if len(words) != 2:
+        return None
+    from holdfast.tools.report.compare import are_two_jobs  # noqa: PLC0415 - where used
+    from holdfast.tools.run.run_files import read_run  # noqa: PLC0415
+
+    one, other = (read_run(resolve([word])) for word in words)
+    return (one, other) if are_two_jobs(one, other) else None
+
+
+def _compared(one: Story, other: Story, *, to_json: bool, html: str | None) -> str:
+    from holdfast.tools.report import compare  # noqa: PLC0415 - where used
+
+    if to_json:
+        import json  # noqa: PLC0415
+
+        return json.dumps(compare.compared_as_json(one, other), indent=1) + "\n"
+    if html is not None:
+        _write(html, [compare.compared_as_html(one, other)])
+        return "" if html == "-" else f"{html}\n"
+    return compare.compared_as_text(one, other)
 
 
 def _write(path: str, parts: Iterable[str]) -> None:

@@ -25,6 +25,7 @@ VALUES = {
     "Raw": "caf\udce9",
     "Fitness": "unhealthy",
     "dict[str, RankProgress]": {"0": {"rank": 4, "open": {"a": 1.0}, "sections": {"b": [1] * 5}}},
+    "dict[str, Raw]": {"torch": "2.13"},
     "float": 0.5,
     "int": 1,
     "str": "section",

@@ -374,7 +374,7 @@ def test_an_incident_of_a_version_without_facts_shows_its_texts(tmp_path: Path) 
     run = read_run([_write(tmp_path / node, HANG + THEN_WELL) for node in "ab"])
     (one,) = run.incidents
     assert one.done == ["SIGKILL to rank 0: a", "cycle 3 was started", "SIGKILL to rank 0: b"]
-    assert f"done: {'; '.join(one.done)}" in " ".join(as_text(story_of(run)).split())
+    assert f"done {'; '.join(one.done)}" in " ".join(as_text(story_of(run)).split())
 
 
 def test_incidents_of_single_ranks_are_one_of_the_cycle(tmp_path: Path) -> None:
@@ -399,7 +399,9 @@ def test_an_incident_without_a_file_is_told_from_the_events(tmp_path: Path) -> N
     run = read_run([tmp_path / "a", tmp_path / "b"])
     (one,) = run.incidents
     assert (one.culprits, one.kind, one.reason) == ((1,), "loader", "rank 1 loads")
-    assert "  +    0.200 s   verdict    rank 1 loads" in as_text(story_of(run))
+    text = as_text(story_of(run))
+    assert "what     rank 1 loads" in text
+    assert "culprit named +0.2 s" in text
 
 
 @pytest.mark.parametrize("has_file", [True, False])
@@ -592,6 +594,9 @@ def test_a_report_reads_the_last_look_of_each_cycle_alone(tmp_path: Path) -> Non
     last_looks = read_run([_write(tmp_path / "b", events)])
     assert all_looks.nodes[0].events == last_looks.nodes[0].events
     told, same = as_json(story_of(all_looks)), as_json(story_of(last_looks))
+    for each in (told, same):
+        each.pop("step_rates")  # these are from all looks
+        each.pop("steps_per_s")
     (node,), (alike,) = told.pop("nodes"), same.pop("nodes")
     assert told == same
     assert (node["events"], alike["events"]) == (len(events) + 50, len(events))

@@ -57,6 +57,7 @@ def test_a_killed_rank_is_told_from_fault_to_resumed_step():
         cycle=0,
         symptom="rank 1: killed by SIGKILL",
         detected_at=5.001,
+        failed_rank=1,
         fault="kill of rank 1 at step 110",
         fault_at=5.0,
         fault_step=110,

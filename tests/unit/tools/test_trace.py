@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -114,6 +115,35 @@ def test_a_hang_is_drawn_from_its_section_to_the_restart() -> None:
     assert {"reports in", "first step", "overdue", "evidence taken", "SIGKILL sent"} <= set(names)
 
 
+def test_an_arrow_leads_from_the_culprit_to_each_rank_that_waits_for_it() -> None:
+    """Also on another node; a rank that failed has stopped the others."""
+    judged = event(80.4, "incident", 0, incident=1, culprits=[1], reason="rank 1 sleeps")
+    rank0, rank1 = (
+        [one for one in HANG if one.get("rank") in (None, rank) or one["kind"] == "progress"]
+        for rank in (0, 1)
+    )
+    rank0, rank1 = (sorted([*of, judged], key=lambda one: one["t"]) for of in (rank0, rank1))
+    trace = traced(rank1, rank0)
+    assert violations(trace) == []
+    begin, end = (e for e in trace["traceEvents"] if e["ph"] in ("s", "f"))
+    assert begin["name"] == end["name"] == "waits for rank 1"
+    assert begin["ts"] / 1e6 == pytest.approx(50.0, abs=0.1)
+    assert begin["pid"] != end["pid"]
+
+    died = [one for one in HANG if one["kind"] not in ("rank_overdue", "worker_exited")]
+    exits = [of_rank(80.0, "worker_exited", 0, 1, exit_code=-9)]
+    exits += [of_rank(81.0, "worker_exited", 0, 0, exit_code=-15)]
+    trace = traced(sorted([*died, *exits], key=lambda one: one["t"]))
+    assert violations(trace) == []
+    assert [e["name"] for e in trace["traceEvents"] if e["ph"] == "s"] == ["stopped: rank 1 failed"]
+
+
+def test_a_counter_shows_steps_per_second() -> None:
+    events = traced(HANG + THEN_WELL)["traceEvents"]
+    counts = [(e["ts"] / 1e6, e["args"]["steps/s"]) for e in events if e["ph"] == "C"]
+    assert counts == [(10.0, 0.75), (50.0, 0.0), (90.0, 0.75), (130.0, 0.0)]
+
+
 def test_each_account_is_one_slice() -> None:
     """Two marks that begin the same account are not drawn as two."""
     accounts = [
@@ -144,7 +174,7 @@ def test_a_long_trace_is_written_part_by_part(tmp_path: Path, monkeypatch) -> No
             tracemalloc.stop()
 
     length_and_peak(10)  # modules, caches
-    (short, less), (long, more) = length_and_peak(100), length_and_peak(1000)
+    (short, less), (long, more) = length_and_peak(400), length_and_peak(1600)
     assert more - less < (long - short) / 3, f"{more - less} bytes for {long - short} of text"
 
 

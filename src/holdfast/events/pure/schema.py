@@ -61,6 +61,26 @@ class LauncherStarted(Value):
     schema_version: Count = 1
 
 
+class LaunchFacts(Value):
+    """The command line, code, versions and settings of a launcher, for reports. Secrets are hidden.
+
+    Attributes:
+        command: Words of its command line.
+        folder: Its working directory.
+        commit: Of the git repository that holds it; changes that are not committed are not seen.
+        branch: Of that repository.
+        versions: By name: `holdfast`, `Python`, `torch`, `CUDA`, `NCCL`, `driver`, `system`.
+        environment: Variables that holdfast, torch or NCCL read, as far as they are set.
+    """
+
+    command: tuple[Raw, ...] = ()
+    folder: Raw = ""
+    commit: Raw | None = None
+    branch: Raw | None = None
+    versions: dict[str, Raw] = {}  # noqa: RUF012 - a default of a frozen record
+    environment: dict[str, Raw] = {}  # noqa: RUF012 - as above
+
+
 class Joining(Value):
     """The node joins the rendezvous, in a job of several nodes."""
 
@@ -218,6 +238,7 @@ class RankFailed(Value):
         failure: Its kind: `missing file`, `port in use` ...; null: not known, as the others.
         what: Which file, port, peer.
         place: `file:line` in your code.
+        stderr: Its last lines there, up to its exception.
     """
 
     local_rank: Count
@@ -227,6 +248,7 @@ class RankFailed(Value):
     exception: Raw | None = None
     place: Raw | None = None
     advice: Raw | None = None
+    stderr: tuple[Raw, ...] = ()
 
 
 class FirstCause(Value):
@@ -269,9 +291,10 @@ class PagesRead(Value):
         final: The cycle is over.
         verdict: All ranks have just been looked at for a hang.
         ranks: By local rank: `rank`, `heartbeat_at`, `first_heartbeat_at`, `left_at`,
-            `outside_since`, `longest_gap_s` (between heartbeats), `iteration`, `open` (sections and
-            since when), `sections`: by name how often it has ended, seconds in all, the longest,
-            first opening, last closing.
+            `outside_since`, `longest_gap_s` (between heartbeats), `iteration`, `steps` (of its
+            optimizer, where it reports nothing else), `open` (sections and since when), `sections`:
+            by name how often it has ended, seconds in all, the longest, first opening, last
+            closing.
     """
 
     ranks: dict[str, RankProgress]
@@ -386,6 +409,7 @@ class OtherKind(Value):
 
 KINDS: Mapping[str, type[Body]] = {
     "launcher_started": LauncherStarted,
+    "launch_facts": LaunchFacts,
     "joining": Joining,
     "leader_moved": LeaderMoved,
     "host_checked": NodeChecked,
@@ -423,7 +447,7 @@ _KIND_OF = {record: kind for kind, record in KINDS.items()}
 if TYPE_CHECKING:
     _Job = LauncherStarted | Joining | LeaderMoved | StandingBy | SignalReceived
     _End = JobSucceeded | JobFailed
-    _Host = NodeChecked | Finding | GpuMemory | MonitorExited
+    _Host = LaunchFacts | NodeChecked | Finding | GpuMemory | MonitorExited
     _Cycle = CycleJoined | CycleOver | CycleStopped
     _Rank = RankStarted | RankExited | RankRaised | RankFailed | FirstCause | RankArmed
     _Work = PagesRead | ControlRequest | InPlaceRestart

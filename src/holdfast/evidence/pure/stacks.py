@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 
 _OURS = ("base", "evidence", "fault_tolerance", "inplace", "inprocess", "net", "page", "watch")
 """Rooms of holdfast whose code runs within a rank's, also from a checkout."""
-_LIBRARIES = (
-    *("/site-packages/", "/dist-packages/", "/lib/python", "/torch/"),
-    *(f"/holdfast/{room}/" for room in _OURS),
-)
+_HOLDFAST = tuple(f"/holdfast/{room}/" for room in _OURS)
+_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "/torch/", *_HOLDFAST)
 _COLLECTIVE = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/graph.py")
 _TRANSFERS = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 """Functions of torch.distributed between two ranks; other libraries have some of the same name."""
@@ -71,6 +69,11 @@ class Frame(Value):
         """It is not the user's code."""
         file = self.file
         return file.startswith("<frozen") or any(part in file for part in _LIBRARIES)
+
+    @property
+    def is_holdfasts(self) -> bool:
+        """It is code that holdfast runs within a rank."""
+        return any(part in self.file for part in _HOLDFAST)
 
     def __str__(self) -> str:
         return f"{self.function} {self.file.rpartition('/')[2]}:{self.line}"

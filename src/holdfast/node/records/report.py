@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 WIDTH = 78
 _LAST_LINES_SHOWN = 15
+_LINE_CHARS = 400
 _TRACEBACK_SHOWN = 16
 _OTHERS_SHOWN = 8
 
@@ -174,7 +175,7 @@ def _cause(cause: RankEnd, label: str, culprits: Collection[int], *, has_gone: b
         lines.append("  This error names another rank: one had ended with exit code 0, see below.")
     if began_restart:
         lines.append("  Its traceback is in its output, where it was raised.")
-    elif not cause.traceback and (shown := _shown(cause)):
+    elif not cause.traceback and (shown := stderr_shown(cause)):
         lines += ["  last lines of its stderr:", *(f"    {line}" for line in shown)]
     elif traceback := cause.traceback or cause.raised:
         shown = traceback.rstrip().splitlines()[-_TRACEBACK_SHOWN:]
@@ -182,10 +183,11 @@ def _cause(cause: RankEnd, label: str, culprits: Collection[int], *, has_gone: b
     return lines
 
 
-def _shown(cause: RankEnd) -> list[str]:
-    """The lines of its stderr to its exception, or to their end."""
+def stderr_shown(cause: RankEnd) -> list[str]:
+    """The last lines of its stderr to its exception, or to their end."""
     end = cause.last_words.end or len(cause.last_lines)
-    return [line for line in cause.last_lines[:end] if line.strip()][-_LAST_LINES_SHOWN:]
+    lines = [line for line in cause.last_lines[:end] if line.strip()][-_LAST_LINES_SHOWN:]
+    return [line[:_LINE_CHARS] for line in lines]
 
 
 def _gone_before(ends: Sequence[RankEnd], cause: RankEnd) -> list[str]:

@@ -58,6 +58,7 @@ class RankProgress(Value):
         longest_gap_s: Between two heartbeats.
         open: Sections, and since when.
         sections: Those that have ended at least once.
+        steps: Of its optimizer, where it reports nothing else; None: it does.
     """
 
     rank: int
@@ -69,6 +70,7 @@ class RankProgress(Value):
     outside_since: Instant | None = None
     longest_gap_s: float | None = None
     iteration: int | None = None
+    steps: int | None = None
 
 
 class PageView:
@@ -186,6 +188,7 @@ class PageView:
             outside_since=_instant(words[page.OUTSIDE_SINCE]),
             longest_gap_s=_instant(words[page.LONGEST_GAP]),
             iteration=self.iteration,
+            steps=_whole(words[page.STEPS]) or None,
         )
 
     # ------------------------------------------------------------ restart in place

@@ -10,15 +10,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from holdfast.base.pure.codec import encode_fields
 from holdfast.events.pure.schema import InPlaceRestart, RankStarted
 from holdfast.events.run.accounts import ACCOUNTS, Account, account_of
 from holdfast.events.run.ledger import Ledger
 from holdfast.events.run.rank_spans import RankSpans, Span, spans_of
 from holdfast.tools.calls import restarts_in_place, why
+from holdfast.tools.report.failures import RepeatedFailure, repeated_failures
 from holdfast.tools.report.stragglers import LEAST_TIMES, Slow, slow
 from holdfast.tools.report.timeline import Recovery, recoveries
 from holdfast.tools.run.incident_files import Incident
 from holdfast.tools.run.run_files import NodeRun, Run
+from holdfast.tools.run.step_rates import mean
 
 SCHEMA_VERSION = 1
 _DIGITS = 6
@@ -76,6 +79,14 @@ class Story:
                         by_rank = means.setdefault(key[0], {}).setdefault(name, {})
                         by_rank[rank_of[key]] = ended.total_s / ended.times
         return [(cycle, one) for cycle, sections in sorted(means.items()) for one in slow(sections)]
+
+    @cached_property
+    def faults(self) -> list[RepeatedFailure]:
+        """All failures; those that look the same are one fault."""
+        places = self.ledger.n_ranks
+        return repeated_failures(
+            self.run, self.recoveries, self.cycles, self.in_place, n_ranks=places
+        )
 
     @property
     def restarts(self) -> int:
@@ -155,6 +166,36 @@ def as_json(story: Story) -> dict[str, Any]:
             }
             for cycle, one in story.slow
         ],
+        "failures": [
+            {
+                "cycle": each.cycle,
+                "detected_s": _round(each.at_s),
+                "group": number,
+                "what": each.what,
+                "where": each.where,
+                "why": each.why,
+                "advice": each.advice,
+                "lost_s": _round(each.lost_s),
+                "in_place": each.in_place,
+                "stderr": list(each.stderr),
+            }
+            for number, fault in enumerate(story.faults)
+            for each in fault.failures
+        ],
+        "facts": [
+            {"node": place(run, index), **encode_fields(node.facts)}
+            for index, node in enumerate(run.nodes)
+        ],
+        "steps_per_s": _round(mean(run.steps)),
+        "step_rates": [
+            {
+                "cycle": each.cycle,
+                "from_s": _round(each.start - run.began),
+                "until_s": _round(each.end - run.began),
+                "steps": each.steps,
+            }
+            for each in run.steps
+        ],
         "restarts_in_place": [
             {
                 "cycle": cycle,
@@ -218,14 +259,14 @@ def _failure(
 
 
 def _steps(story: Story, cycle: int) -> int | None:
-    """Of the section of steps that a rank has closed most often; None: not known."""
-    counts = [
-        section.times
-        for each in story.nodes
-        for (of_cycle, _), progress in each.made.last_progress.items()
-        for name, section in progress.sections.items()
-        if of_cycle == cycle and account_of(name) == "steps"
-    ]
+    """Of the section of steps that a rank has closed most often, or of its optimizer."""
+    counts = []
+    for each in story.nodes:
+        for (of_cycle, _), progress in each.made.last_progress.items():
+            if of_cycle == cycle:
+                ended = progress.sections.items()
+                counts += [one.times for name, one in ended if account_of(name) == "steps"]
+                counts.append(progress.steps or 0)
     return max(counts, default=0) or None
 
 

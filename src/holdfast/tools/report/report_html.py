@@ -17,32 +17,37 @@ from holdfast.base.pure.wording import count, duration, restarts
 from holdfast.events.run.accounts import ACCOUNTS, LABELS
 from holdfast.events.run.rank_spans import Span
 from holdfast.events.run.run_words import named
-from holdfast.tools.calls import why
+from holdfast.tools.report.answer import answer_of, repeats
+from holdfast.tools.report.failures import RepeatedFailure, in_words
 from holdfast.tools.report.report import NodeSpans, Story, as_shares, place
-from holdfast.tools.report.report_text import (
-    STALLS,
-    done_lines,
-    end,
-    in_place_lines,
-    notes,
-    slow_words,
-)
-from holdfast.tools.run.incident_files import Incident
+from holdfast.tools.report.report_text import STALLS, done_lines, end, notes
+from holdfast.tools.report.run_facts import facts_of
+from holdfast.tools.report.stragglers import slow_words
+from holdfast.tools.report.thread_stacks import ThreadStack, threads_in
+from holdfast.tools.report.time_axis import ticks
+from holdfast.tools.run.incident_files import Group, Incident
+from holdfast.tools.run.step_rates import StepRate, mean
 
 _ROW_PX, _FEW_ROWS_PX, _FEW_ROWS = 18, 30, 12
 _ROWS_MAX = 128
 _RECTS_MAX = 20_000
+_STEPS_PX = 54
+_FAULTS_MAX, _TIMES_MAX = 100, 20
 _SHOWN_PX = 0.1
-_TICKS = 4
 
 
 def as_html(story: Story) -> str:
     """The page."""
     rows = _rows(story)
     title = f"{story.run.name}: {end(story.run)}"
-    body = [*_head(story), *_goodput(story), *_timeline(story, rows), *_cycles(story)]
-    body += [*_in_place(story), *_incidents("Incidents", story.run.incidents)]
-    body += [*_incidents(STALLS, story.run.stalls), *_slow(story), *_nodes(story)]
+    body = [*_head(story), *_answer(story), *_goodput(story), *_timeline(story, rows)]
+    body += [*_cycles(story), *_failures(story), *_stalls(story.run.stalls), *_slow(story)]
+    body += [*_facts(story), *_nodes(story)]
+    return page_of(title, body, _row_px(rows), _row_px(rows) * max(1, len(rows)) + _steps_px(story))
+
+
+def page_of(title: str, body: Iterable[str], row_px: int = 0, height_px: int = 0) -> str:
+    """A page with this body, in the style of a report."""
     page = Path(__file__).with_name("report_page.html").read_text(encoding="utf-8")
     rules = "\n".join(
         f".{account} {{ fill: var(--{account}); background: var(--{account}); }}"
@@ -50,8 +55,8 @@ def as_html(story: Story) -> str:
     )
     fillings = {
         "@TITLE@": escape(title),
-        "@ROW@": str(_row_px(rows)),
-        "@HEIGHT@": str(_row_px(rows) * max(1, len(rows))),
+        "@ROW@": str(row_px),
+        "@HEIGHT@": str(height_px),
         "@RULES@": rules,
         "@BODY@": "\n".join(body),  # last: it holds what users have named
     }
@@ -77,6 +82,17 @@ def _head(story: Story) -> Iterator[str]:
     yield f'<div class="facts dim">{shown}</div>'
     for line in notes(run):
         yield f"<p>{escape(line)}</p>"
+
+
+def _answer(story: Story) -> Iterator[str]:
+    answer = answer_of(story)
+    yield f'<div class="card answer {answer.look}"><h2>{escape(answer.title)}</h2>'
+    if answer.rows:
+        yield "<dl>"
+        for label, text in answer.rows:
+            yield f'<dt>{label}<dd class="{label}">{escape(text)}'
+        yield "</dl>"
+    yield "</div>"
 
 
 def _goodput(story: Story) -> Iterator[str]:
@@ -148,45 +164,51 @@ def _timeline(story: Story, rows: list[Row]) -> Iterator[str]:
         return
     length = story.length_s or 1.0
     keys = "ctrl + wheel: zoom, drag: move, double click: all; keys: + - ← → 0"
-    yield f'<h2>Timeline <span class="dim zoom">{keys}</span></h2>'
-    if len(rows) < story.ledger.n_ranks:
-        yield (
-            f'<p class="dim">{count(story.ledger.n_ranks, "rank")}: of each node the one with '
-            "the fewest productive seconds</p>"
-        )
+    yield f'<h2>Timeline <span class="zoom hint">{keys}</span></h2>'
     yield '<div class="card"><div class="lanes"><div class="names">'
     yield "".join(f"<div>{escape(name)}</div>" for name, _, _ in rows)
-    yield "</div><div>"
+    rates = story.run.steps
+    if (per_s := mean(rates)) is not None:
+        highest = max(each.per_s for each in rates)
+        yield f'<div class="pace">steps/s<br>mean {per_s:.3g}<br>max {highest:.3g}</div>'
     height = _row_px(rows) * len(rows)
-    yield (
-        f'<svg class="time" data-length="{length:.6f}" viewBox="0 0 {length:.6f} {height}" '
-        'preserveAspectRatio="none" tabindex="0" role="img" '
-        'aria-label="accounts of each rank over time">'
-    )
+    full = height + _steps_px(story)
+    # How to zoom stands above; in it a screen reader finds the name.
+    yield '</div><div><svg class="time" tabindex="0" role="img" aria-label="Timeline of all ranks" '
+    yield f'data-length="{length:.6f}" viewBox="0 0 {length:.6f} {full}" '
+    yield 'preserveAspectRatio="none">'
     yield from _rects(rows, length)
-    marks = [(each.detected_at, f"cycle {each.cycle}: {each.symptom}") for each in story.recoveries]
-    marks += [(one.noticed_at, f"restart in place: {why(one)}") for _, one in story.in_place]
-    for instant, text in marks:
-        at = instant - story.run.began
-        words = escape(f"{text}, at {duration(at)}")
-        yield (
-            f'<line class="mark" x1="{at:.6f}" x2="{at:.6f}" y1="0" y2="{height}">'
-            f"<title>{words}</title></line>"
-        )
+    for recovery in story.recoveries:
+        at = recovery.detected_at - story.run.began
+        words = f"cycle {recovery.cycle}: {recovery.symptom}"
+        yield f'<line class="mark" x1="{at:.6f}" x2="{at:.6f}" y1="0" y2="{height}">'
+        yield f"<title>{escape(words)}</title></line>"
+    yield from _step_bars(rates, story.run.began, height)
     yield '</svg><div class="axis" id="axis">'
-    for tick in range(_TICKS + 1):
-        share = tick / _TICKS
-        left, shift = 100 * share, -100 * share
-        yield (
-            f'<span style="left:{left:g}%;transform:translateX({shift:g}%)">'
-            f"{duration(share * length)}</span>"
-        )
+    for at, label in ticks(0.0, length):
+        yield f'<span style="left:{100 * at / length:.4f}%">{label}</span>'
     yield '</div></div></div><p class="dim">'
     for account in ACCOUNTS:
         if account in story.ledger.seconds:
             key = f'<span class="key {account}"></span>'
             yield f"<span style='white-space:nowrap'>{key}{escape(LABELS[account])}</span>&ensp; "
     yield "</p><p class='dim'>While a rank is at work, heights are shares of that time.</p></div>"
+
+
+def _steps_px(story: Story) -> int:
+    return _STEPS_PX if mean(story.run.steps) is not None else 0
+
+
+def _step_bars(rates: Sequence[StepRate], began: float, top: int) -> Iterator[str]:
+    """As high as steps were fast."""
+    highest = max((each.per_s for each in rates), default=0.0)
+    for each in rates if highest else ():
+        height = (_STEPS_PX - 6) * each.per_s / highest
+        yield (
+            f'<rect class="rate" x="{each.start - began:.6f}" y="{top + _STEPS_PX - height:.2f}" '
+            f'width="{each.end - each.start:.6f}" height="{height:.2f}">'
+            f"<title>{each.per_s:.3g} steps per second, cycle {each.cycle}</title></rect>"
+        )
 
 
 def _rects(rows: list[Row], length: float) -> Iterator[str]:
@@ -254,38 +276,90 @@ def _cycles(story: Story) -> Iterator[str]:
     yield "</table></div>"
 
 
-def _incidents(title: str, incidents: Sequence[Incident]) -> Iterator[str]:
-    if not incidents:
+def _failures(story: Story) -> Iterator[str]:
+    """Each once: the answer has the line, the cause and the remedy of one of them."""
+    if not story.faults:
         return
-    yield f"<h2>{title}</h2><div class='card'>"
-    for one in incidents:
-        rank = ""
-        if one.culprits:
-            rank = f'<span class="culprit">{named(one.culprits)}</span>: '
-        sure = f", {one.confidence} confidence" if one.culprits and one.confidence else ""
-        yield (
-            f"<details{' open' if one is incidents[0] else ''}><summary>cycle {one.cycle}: {rank}"
-            f"{escape(one.kind)}{escape(sure)} <span class='dim'>{escape(one.reason)}</span>"
-            "</summary>"
-        )
-        if lines := done_lines(one):
-            yield f"<p>done: {escape('; '.join(lines))}</p>"
-        for group in one.groups:
-            where = f": {group.text}" if group.text else ""
-            yield f"<div><b>{named(group.ranks)}</b>{escape(where)}</div>"
-            if group.stack:
-                yield f"<pre>{escape(group.stack)}</pre>"
-        if one.next:
-            yield f"<p>{escape(one.next)}</p>"
+    known = answer_of(story).fault
+    yield "<h2>Failures</h2><div class='card'>"
+    for fault in story.faults[-_FAULTS_MAX:]:
+        yield from _fault(fault, is_known=fault is known)
+    yield "</div>"
+
+
+def _fault(fault: RepeatedFailure, *, is_known: bool) -> Iterator[str]:
+    last, times = fault.last, repeats(fault)
+    more = f" <b>{times}</b>" if times else ""
+    sure = ""
+    if last.incident is not None and last.incident.culprits and last.incident.confidence:
+        kind = f"{last.incident.kind}, {last.incident.confidence} confidence"
+        sure = f' <span class="dim">{escape(kind)}</span>'
+    yield f"<details{' open' if is_known else ''}>"
+    yield f"<summary>{escape(last.what)}{more}{sure}</summary>"
+    rows = [("where", last.where), ("why", last.why), ("do", last.advice)] if not is_known else []
+    if last.incident is not None:
+        rows.append(("done", "; ".join(done_lines(last.incident))))
+    yield "<dl>"
+    for label, text in rows:
+        yield f"<dt>{label}<dd>{escape(text)}" if text else ""
+    for each in fault.failures[-_TIMES_MAX:]:
+        after = in_words(each.times)
+        yield f"<dt>cycle {each.cycle}<dd>at {duration(each.at_s)} <span class='dim'>{after}</span>"
+    yield "</dl>"
+    if last.stderr:
+        lines = escape("\n".join(last.stderr))
+        yield f"<div><b>stderr</b></div><pre class='output'>{lines}</pre>"
+    yield from _groups(last.groups)
+    if last.incident is not None:
+        yield f"<code class='dim'>{escape(str(last.incident.path))}</code>"
+    yield "</details>"
+
+
+def _groups(groups: Iterable[Group]) -> Iterator[str]:
+    for group in groups:
+        where = f": {group.text}" if group.text else ""
+        yield f"<div><b>{named(group.ranks)}</b>{escape(where)}</div>"
+        threads = threads_in(group.stack)
+        if not threads:
+            yield f"<pre>{escape(group.stack)}</pre>" if group.stack else ""
+            continue
+        of_holdfast = [one for one in threads if one.is_holdfasts]
+        own = "\n\n".join(_thread(one) for one in threads if not one.is_holdfasts)
+        yield f"<pre>{own}</pre>"
+        if of_holdfast:
+            n = count(len(of_holdfast), "thread")
+            frames = "\n\n".join(map(_thread, of_holdfast))
+            yield f"<details class='own'><summary>{n} of holdfast</summary><pre>{frames}</pre>"
+            yield "</details>"
+
+
+def _thread(one: ThreadStack) -> str:
+    """Its frames, the user's in bold."""
+    lines = [f"<i>{escape(one.name)}</i>"]
+    for frame in one.frames:
+        text = escape(f"{frame.function}  {frame.file}:{frame.line}")
+        lines.append(f"  {text}" if frame.is_library else f"<b>&gt; {text}</b>")
+    return "\n".join(lines)
+
+
+def _stalls(stalls: Sequence[Incident]) -> Iterator[str]:
+    if not stalls:
+        return
+    yield f"<h2>{STALLS}</h2><div class='card'>"
+    for one in stalls:
+        yield f"<details{' open' if one is stalls[0] else ''}>"
+        yield f"<summary>cycle {one.cycle}: {escape(one.reason)}</summary>"
+        yield f"<p>{escape(one.next)}</p>" if one.next else ""
+        yield from _groups(one.groups)
         yield f"<code class='dim'>{escape(str(one.path))}</code></details>"
     yield "</div>"
 
 
-def _in_place(story: Story) -> Iterator[str]:
-    if story.in_place:
-        yield "<h2>Restarts in place</h2><div class='card'>"
-        yield "".join(f"<div>{escape(words)}</div>" for words in in_place_lines(story))
-        yield "</div>"
+def _facts(story: Story) -> Iterator[str]:
+    if rows := facts_of(story.run):
+        yield "<h2>The start of the job</h2><div class='card'><dl>"
+        yield "".join(f"<dt>{label}<dd><code>{escape(text)}</code>" for label, text in rows)
+        yield "</dl></div>"
 
 
 def _slow(story: Story) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The story of a run for a terminal: at most 100 columns, most important first. Pure."""
+"""The story of a run for a terminal: at most 100 columns, the answer first. Pure."""
 
 from __future__ import annotations
 
@@ -10,43 +10,56 @@ from holdfast.base.pure.printable import one_line
 from holdfast.base.pure.wording import count, duration
 from holdfast.events.run.accounts import LABELS
 from holdfast.events.run.run_words import done_in_short, named
-from holdfast.tools.calls import why
 from holdfast.tools.columns import columns
+from holdfast.tools.report.answer import answer_of, repeats
+from holdfast.tools.report.failures import Failure, RepeatedFailure, in_words
 from holdfast.tools.report.report import Story, as_shares, place
-from holdfast.tools.report.stragglers import Slow
-from holdfast.tools.report.timeline import lines
-from holdfast.tools.run.incident_files import Incident
+from holdfast.tools.report.run_facts import facts_of
+from holdfast.tools.report.stragglers import slow_words
+from holdfast.tools.report.thread_stacks import threads_in
+from holdfast.tools.run.incident_files import Group, Incident
 from holdfast.tools.run.run_files import CUT_OFF, FAILED, Run
+from holdfast.tools.run.step_rates import StepRate, mean, thinned
 
 _BAR = 30
 _ROWS_SHOWN = 40
-STALLS = "Stalls: ranks made no optimizer steps, and none was ended"
+_FAULTS_SHOWN = 10
+_TIMES_SHOWN = 5
+_GROUPS_SHOWN = 4
+STALLS = "Stalls: ranks made no optimizer steps, and none was killed"
 _CLOCKS_SHOWN = 8
 _FOLDERS_SHOWN = 3
 _SKEW_S = 1.0
 """Of wall clocks, from which on it is reported."""
-_WORDS_AT = " " * 30
-"""Indent of the second and further lines of an instant."""
-_IN_PLACE_AT = " " * 6
+_SPARKS = "▁▂▃▄▅▆▇█"
+_SPARKS_SHOWN = 60
+_LABEL = 9
+"""Columns of a label in the answer, in a failure and in the facts."""
 
 
 def as_text(story: Story) -> str:
     """The report."""
-    parts = [_title(story), _goodput(story), _cycles(story), _recoveries(story)]
-    parts += [_in_place(story), _incidents("Incidents", story.run.incidents)]
-    parts += [_incidents(STALLS, story.run.stalls), _slow(story)]
+    parts = [[*_title(story), *_answer(story)], _launchers(story), _goodput(story), _steps(story)]
+    parts += [
+        _cycles(story),
+        _failures(story),
+        _stalls(story.run.stalls),
+        _slow(story),
+        _facts(story),
+    ]
     return "\n\n".join("\n".join(map(one_line, part)) for part in parts if part) + "\n"
 
 
 def _title(story: Story) -> list[str]:
+    in_place = f", {len(story.in_place)} in place" if story.in_place else ""
+    past = f"{count(story.restarts, 'restart')}{in_place} and {duration(story.length_s)}"
+    return [f"{story.run.name}: {end(story.run)} after {past}"]
+
+
+def _launchers(story: Story) -> list[str]:
     run = story.run
     began = clock.local_time(run.began + run.offset_s, zone=False)
-    in_place = f", {len(story.in_place)} in place" if story.in_place else ""
     text = [
-        (
-            f"{run.name}: {end(run)} after {count(story.restarts, 'restart')}{in_place} and "
-            f"{duration(story.length_s)}"
-        ),
         (
             f"run {run.run_id}, began {began}, {count(len(run.nodes), 'node')}, "
             f"{count(story.ledger.n_ranks, 'rank')}"
@@ -56,6 +69,20 @@ def _title(story: Story) -> list[str]:
         bad = f"; {count(node.passed_over, 'line')} could not be read" if node.passed_over else ""
         text.append(f"  {place(run, index)}: {node.end or node.state}, {node.folder}{bad}")
     return text + [row for line in notes(run) for row in _wrap(line, "")]
+
+
+def _answer(story: Story) -> list[str]:
+    answer = answer_of(story)
+    rows = [f"┌─ {row}" if at == 0 else f"│  {row}" for at, row in enumerate(_wrap(answer.title))]
+    for label, text in answer.rows:
+        rows += [f"│ {line}" for line in _labelled(label, text)]
+    return [*rows, "└─"]
+
+
+def _labelled(label: str, text: str, indent: str = "") -> list[str]:
+    """A text behind its label, which has a column of its own."""
+    head = f"{indent}{label:<{_LABEL}}"
+    return _wrap(text, head, " " * len(head))
 
 
 def end(run: Run) -> str:
@@ -151,32 +178,82 @@ def _after(failure: dict[str, Any] | None, key: str) -> str:
     return "" if failure is None or failure[key] is None else f"+{duration(failure[key])}"
 
 
-def _recoveries(story: Story) -> list[str]:
-    found = story.recoveries[-_ROWS_SHOWN:]
-    rows = [_wrap(line, "", _WORDS_AT) for line in lines(found, story.run.began)]
-    return ["What happened", *(line for row in rows for line in row)] if found else []
-
-
-def _in_place(story: Story) -> list[str]:
-    found = in_place_lines(story)[-_ROWS_SHOWN:]
-    rows = [_wrap(f"  {words}", "", _IN_PLACE_AT) for words in found]
-    return ["Restarts in place", *(line for row in rows for line in row)] if found else []
-
-
-def in_place_lines(story: Story) -> list[str]:
-    """``at 1.23 s, cycle 0: rank 1 raised: ValueError: boom; all in call 1 after 0.009 s``."""
+def _steps(story: Story) -> list[str]:
+    """A bar for each stretch of time, as high as steps were fast in it."""
+    rates = story.run.steps
+    if (per_s := mean(rates)) is None:
+        return []
+    highest = max(each.per_s for each in rates)
     return [
-        f"at {duration(one.noticed_at - story.run.began)}, cycle {cycle}: {why(one)}; "
-        f"all in call {one.call} after {duration(one.entered_at - one.noticed_at)}"
-        for cycle, one in story.in_place
+        f"Steps per second: {per_s:.3g} on average, {highest:.3g} at most",
+        f"  {_sparks(thinned(rates, _SPARKS_SHOWN), story.run.began, story.length_s)}",
     ]
 
 
-def _incidents(title: str, incidents: Sequence[Incident]) -> list[str]:
+def _sparks(rates: Sequence[StepRate], began: float, length_s: float) -> str:
+    highest = max(each.per_s for each in rates)
+    cells = [" "] * _SPARKS_SHOWN
+    for each in rates:
+        share = _SPARKS_SHOWN / (length_s or 1.0)
+        first, last = (min(_SPARKS_SHOWN - 1, int((t - began) * share)) for t in each.ends)
+        mark = _SPARKS[round((len(_SPARKS) - 1) * each.per_s / highest)]
+        cells[first : last + 1] = mark * (last + 1 - first)
+    return "".join(cells).rstrip()
+
+
+def _failures(story: Story) -> list[str]:
+    """Each once: the answer has the line, the cause and the remedy of one of them."""
+    in_answer = answer_of(story).fault
+    shown = story.faults[-_FAULTS_SHOWN:]
+    text = ["Failures"] if shown else []
+    for number, fault in enumerate(shown):
+        text += [""] * bool(number) + _fault(fault, is_known=fault is in_answer)
+    hidden = len(story.faults) - len(shown)
+    if hidden > 0:
+        text.insert(1, f"  ({hidden} earlier: holdfast report --json has all)")
+    return text
+
+
+def _fault(fault: RepeatedFailure, *, is_known: bool) -> list[str]:
+    last, times = fault.last, repeats(fault)
+    text = _wrap(f"{last.what}{f': {times}' if times else ''}", "  ")
+    rows: list[tuple[str, str]] = []
+    if not is_known:
+        rows += [("where", last.where), ("why", last.why), ("do", last.advice)]
+    rows += [("at", _when(each)) for each in fault.failures[-_TIMES_SHOWN:]]
+    rows += [("stack", _stack(each)) for each in last.groups[:_GROUPS_SHOWN]]
+    if last.incident is not None:
+        rows.append(("done", "; ".join(done_lines(last.incident))))
+    for label, words in rows:
+        text += _labelled(label, words, "    ") if words else []
+    if last.stderr:
+        text += [f"    {'stderr':<{_LABEL}}{_cut(last.stderr[0], 85)}"]
+        text += [f"    {'':<{_LABEL}}{_cut(line, 85)}" for line in last.stderr[1:]]
+    if last.incident is not None:
+        text.append(f"    {'files':<{_LABEL}}{last.incident.path.parent}")
+    return text
+
+
+def _when(failure: Failure) -> str:
+    after = f": {in_words(failure.times)}" if failure.times else ""
+    return f"{duration(failure.at_s)}, cycle {failure.cycle}{after}"
+
+
+def _stack(group: Group) -> str:
+    """Of the main thread, the user's frames."""
+    threads = threads_in(group.stack)
+    where = threads[0].path if threads else group.text or "no stack"
+    return f"{named(group.ranks)}: {where}"
+
+
+def _stalls(stalls: Sequence[Incident]) -> list[str]:
     text = []
-    for one in incidents[-_ROWS_SHOWN:]:
-        text += ["", *_incident(one)]
-    return [title, *text[1:]] if text else []
+    for one in stalls[-_ROWS_SHOWN:]:
+        text += [f"  cycle {one.cycle}", *_wrap(one.reason, "    "), *_wrap(one.next, "    ")]
+        for each in one.groups[:_GROUPS_SHOWN]:
+            text += _labelled("stack", _stack(each), "    ")
+        text.append(f"    {one.path.parent}")
+    return [STALLS, *text] if text else []
 
 
 def _slow(story: Story) -> list[str]:
@@ -184,23 +261,9 @@ def _slow(story: Story) -> list[str]:
     return ["Slow ranks", *rows] if rows else []
 
 
-def slow_words(cycle: int, one: Slow) -> str:
-    """``cycle 0: rank 2 in data, 31.0 ms on average, 2.9x the median of all ranks``."""
-    return (
-        f"cycle {cycle}: rank {one.rank} in {one.section}, {duration(one.mean_s)} on average, "
-        f"{one.factor:.1f}x the median of all ranks"
-    )
-
-
-def _incident(one: Incident) -> list[str]:
-    head = f"{named(one.culprits)}: {one.kind}" if one.culprits else one.kind
-    sure = f" ({one.confidence} confidence)" if one.culprits and one.confidence else ""
-    text = [f"  cycle {one.cycle}, {head}{sure}", *_wrap(one.reason, "    ")]
-    for each in one.groups:
-        text += _wrap(f"{named(each.ranks)}: {each.text or 'no stack'}", "    ")
-    if lines := done_lines(one):
-        text += _wrap(f"done: {'; '.join(lines)}", "    ")
-    return [*text, *_wrap(one.next, "    "), f"    {one.path}"]
+def _facts(story: Story) -> list[str]:
+    rows = [row for label, text in facts_of(story.run) for row in _labelled(label, text, "  ")]
+    return ["The start of the job", *rows] if rows else []
 
 
 def done_lines(one: Incident) -> list[str]:
@@ -208,12 +271,12 @@ def done_lines(one: Incident) -> list[str]:
     return done_in_short(one.signals, one.next_cycle) or one.done
 
 
-def _wrap(text: str, indent: str, further: str | None = None) -> list[str]:
+def _wrap(text: str, indent: str = "", further: str | None = None) -> list[str]:
     from textwrap import wrap  # noqa: PLC0415 - where it is used
 
     return wrap(
         text,
-        98,
+        96,
         initial_indent=indent,
         subsequent_indent=indent if further is None else further,
         break_on_hyphens=False,

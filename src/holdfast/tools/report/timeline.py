@@ -33,6 +33,8 @@ class Recovery:
 
     Attributes:
         symptom: The first one, in words; of crashes the first cause.
+        failed_rank: That failed first; None: it was a hang, or no rank did.
+        why: The reason of the failure of that rank, in a sentence; empty: not known.
         stacks: Files with the stacks of ranks, by rank, taken before the ranks were ended.
         short: Those ranks and how they hang, in a few words; empty: not known.
         fault_step: Steps done when it struck: the step it struck in, counted from 0.
@@ -43,6 +45,8 @@ class Recovery:
     cycle: int
     symptom: str
     detected_at: float
+    failed_rank: int | None = None
+    why: str = ""
     stacks: Mapping[int, str] = field(default_factory=dict)
     evidence_at: float | None = None
     verdict: str | None = None
@@ -132,6 +136,12 @@ def _recovery(
         evidence_at=max((at for at, _, _ in stacks), default=None),
         restarted_at=max((at for at, _ in _of(schema.RankStarted, following)), default=None),
     )
+    if not _of(Overdue, symptoms):
+        first, body = _first_cause(here), symptoms[0].body
+        if first is not None:
+            recovery = replace(recovery, failed_rank=first.rank, why=first.why)
+        elif isinstance(body, (schema.RankExited, schema.RankRaised)):
+            recovery = replace(recovery, failed_rank=body.rank)
     for at, incident in _of(schema.HangFound, here)[:1]:
         recovery = replace(recovery, verdict=incident.reason, verdict_at=at)
         recovery = replace(recovery, culprits=incident.culprits, short=incident.short)

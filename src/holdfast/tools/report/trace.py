@@ -3,6 +3,8 @@
     process   a node            thread 0   its launcher: cycles, and their parts
                                 then       each rank: accounts; evidence and kill within them
                                            its sections, a track each
+              steps/s                      a counter
+    arrows    from the rank at fault to those that it held up
 
 Times are microseconds since the run began. A rank's spans lie end to end: they are those of the
 ledger. Slices of a track lie apart or within each other, as the format asks for.
@@ -28,6 +30,8 @@ from holdfast.evidence.pure.failure import describe_exit, signal_name
 from holdfast.tools.report.report import NodeSpans, node_spans, place
 from holdfast.tools.report.section_slices import RankSections, SectionSlice
 from holdfast.tools.report.sorted_lines import SortedLines
+from holdfast.tools.report.timeline import recoveries
+from holdfast.tools.report.trace_arrows import RankLane, arrows
 from holdfast.tools.run.reader import events_in
 from holdfast.tools.run.run_files import Run
 from holdfast.watch.pure.monitor_messages import Evidence, Overdue, Signalled, Unkillable
@@ -87,9 +91,17 @@ def trace_lines(run: Run) -> Iterator[str]:
     """
     lines = SortedLines()
     encode = json.JSONEncoder(separators=(",", ":")).encode
-    for index, node in enumerate(node_spans(run)):
-        for event in _NodeTracks(index, node).all(place(run, index)):
+    lanes: dict[tuple[int, int], RankLane] = {}
+
+    def add(events: Iterable[TraceEvent]) -> None:
+        for event in events:
             lines.add(event.get("ts", -1.0), -event.get("dur", 0.0), encode(event))
+
+    for index, node in enumerate(node_spans(run)):
+        tracks = _NodeTracks(index, node)
+        add(tracks.all(place(run, index)))
+        lanes |= tracks.lanes()
+    add(arrows(recoveries(run.events), lanes))
     separator, ordered = '{"traceEvents":[\n', iter(lines)
     while some := list(islice(ordered, _LINES)):
         yield separator + ",\n".join(some)
@@ -131,6 +143,19 @@ class _NodeTracks:
                     opened[name] = min(at, opened.get(name, at))
         return sorted(opened, key=lambda name: opened[name])
 
+    def lanes(self) -> dict[tuple[int, int], RankLane]:
+        """The tracks of its ranks, by cycle and rank."""
+        spans: dict[tuple[int, int], list[tuple[str, float, float]]] = {}
+        tids: dict[tuple[int, int], int] = {}
+        for k, of_rank in self._spans.items():
+            for span in of_rank:
+                if span.rank is not None:
+                    ends = self._timestamp(span.start), self._timestamp(span.end)
+                    key = span.cycle, span.rank
+                    spans.setdefault(key, []).append((span.account, *ends))
+                    tids[key] = self._tracks[k, ""]
+        return {key: RankLane(self._pid, tids[key], tuple(some)) for key, some in spans.items()}
+
     def all(self, name: str) -> Iterator[TraceEvent]:
         """All events."""
         yield from self._accounts()
@@ -138,6 +163,7 @@ class _NodeTracks:
         yield from self._sections()
         yield from self._cycles()
         yield from self._marks()
+        yield from self._step_rates()
         yield from self._names(name)  # last: only now is known which tracks there are
 
     # ------------------------------------------------------------ tracks
@@ -313,6 +339,15 @@ class _NodeTracks:
         slices += _one_by_one(inner, [(start, end) for _, start, end in cycles])
         for one in slices:
             yield self._slice(_LAUNCHER, one)
+
+    def _step_rates(self) -> Iterator[TraceEvent]:
+        """A counter; 0 where no step follows at once."""
+        rates = self._node.node.steps
+        counts = {self._timestamp(each.end): 0.0 for each in rates}
+        counts |= {self._timestamp(each.start): round(each.per_s, 3) for each in rates}
+        for at, per_s in counts.items():
+            place = {"pid": self._pid, "tid": _LAUNCHER, "ts": at}
+            yield {"ph": "C", **place, "name": "steps/s", "args": {"steps/s": per_s}}
 
     # ------------------------------------------------------------ instants
     def _marks(self) -> Iterator[TraceEvent]:

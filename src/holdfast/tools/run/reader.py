@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.events.pure import schema
+from holdfast.tools.run.step_rates import StepCounts
 
 
 class NewerEventsError(OSError):
@@ -41,11 +42,12 @@ def events_in(path: Path, only: type[schema.Body] | None = None) -> Iterator[sch
                 yield event
 
 
-def read_file(path: Path) -> tuple[list[schema.Event], int, int]:
+def read_file(path: Path, counts: StepCounts | None = None) -> tuple[list[schema.Event], int, int]:
     """Events of one file; how many there are; how many lines are none.
 
     Of the looks at ranks' pages in a cycle, only the last and the last at a verdict are kept: in a
-    long job, looks are gigabytes, so the others are not even decoded.
+    long job, looks are gigabytes, so the others are not even decoded. ``counts`` takes the steps of
+    all.
     """
     events: list[schema.Event] = []
     look, looks = schema.kind_of(schema.PagesRead), dict[tuple[str, bool], dict[str, Any]]()
@@ -56,6 +58,8 @@ def read_file(path: Path) -> tuple[list[schema.Event], int, int]:
                 fields = parse(line)
                 if fields is not None and fields.get("kind") == look:
                     n += 1
+                    if counts is not None:
+                        counts.take(fields)
                     looks[repr(fields.get("cycle")), fields.get("verdict") is True] = fields
                 elif (event := schema.event_of(fields)) is not None:
                     n += 1
@@ -70,7 +74,9 @@ def read_file(path: Path) -> tuple[list[schema.Event], int, int]:
     return found, n - no_looks, bad + no_looks
 
 
-def read_folder(folder: Path) -> tuple[list[schema.Event], int, int]:
+def read_folder(
+    folder: Path, counts: StepCounts | None = None
+) -> tuple[list[schema.Event], int, int]:
     """The same of all files of a run folder, in order of time.
 
     Raises:
@@ -86,7 +92,7 @@ def read_folder(folder: Path) -> tuple[list[schema.Event], int, int]:
     events: list[schema.Event] = []
     n = bad = 0
     for path in sorted(folder.glob(schema.PATTERN)):
-        found, n_found, n_bad = read_file(path)
+        found, n_found, n_bad = read_file(path, counts)
         events, n, bad = events + found, n + n_found, bad + n_bad
     return sorted(events, key=lambda event: event.t), n, bad
 

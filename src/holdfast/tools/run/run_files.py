@@ -15,6 +15,7 @@ from holdfast.tools.run.incident_files import Incident, of_event, read_incidents
 from holdfast.tools.run.node_clocks import Axis, ClockMarks, on_one_axis
 from holdfast.tools.run.one_job import Start, of_one_job, starts_in
 from holdfast.tools.run.reader import read_folder
+from holdfast.tools.run.step_rates import StepCounts, StepRate
 
 RUNNING, SUCCEEDED, FAILED, CUT_OFF = "running", "succeeded", "failed", "cut off"
 """How a launcher stands. Cut off: it was killed, or is on another host and silent."""
@@ -33,6 +34,7 @@ class NodeRun:
         exit_code: None while it has not.
         passed_over: Lines that are no events.
         n_events: Of all events; ``events`` lacks looks at pages that later ones replace.
+        steps: How fast its ranks made steps, from all looks; on its own clock.
     """
 
     folder: Path
@@ -46,6 +48,13 @@ class NodeRun:
     passed_over: int = 0
     n_events: int = 0
     axis: Axis = field(default_factory=Axis)
+    steps: list[StepRate] = field(default_factory=list)
+
+    @property
+    def facts(self) -> schema.LaunchFacts:
+        """Of its start; empty in runs of versions up to 0.6."""
+        found = (one.body for one in self.events if isinstance(one.body, schema.LaunchFacts))
+        return next(found, schema.LaunchFacts())
 
     @property
     def now(self) -> float | None:
@@ -134,6 +143,12 @@ class Run:
         states = {node.state for node in self.nodes}
         return next(s for s in (RUNNING, FAILED, CUT_OFF, SUCCEEDED) if s in states)
 
+    @cached_property
+    def steps(self) -> list[StepRate]:
+        """How fast steps were made, in order of time: of all nodes, that with the most looks."""
+        node = max(self.nodes, key=lambda node: len(node.steps))
+        return [each.moved(node.axis.at) for each in node.steps]
+
     @property
     def name(self) -> str:
         """Of the script."""
@@ -185,7 +200,8 @@ def _on_axis(event: schema.Event, axis: Axis, launcher: int) -> schema.Event:
 
 
 def _read_node(folder: Path) -> NodeRun:
-    events, n, bad = read_folder(folder)
+    counts = StepCounts()
+    events, n, bad = read_folder(folder, counts)
     starts = [event for event in events if isinstance(event.body, schema.LauncherStarted)]
     first = next(iter(starts or events), None)
     start = (
@@ -198,6 +214,7 @@ def _read_node(folder: Path) -> NodeRun:
         marks.take(event)
     name = first.node if first else "?"
     node = NodeRun(folder, name, start, events, marks, CUT_OFF, passed_over=bad, n_events=n)
+    node.steps = counts.rates()
     over = [event.body for event in events if isinstance(event.body, schema.JobOver)]
     if over:
         node.state = SUCCEEDED if isinstance(over[-1], schema.JobSucceeded) else FAILED
