@@ -38,6 +38,7 @@ html_theme = "furo"
 html_title = f"holdfast {__version__}"
 html_static_path = ["_static"]
 html_copy_source = False
+smartquotes = False  # quotes and dashes of commands and values are copied as they are
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 suppress_warnings = ["myst.header"]  # an included page begins at its own level

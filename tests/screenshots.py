@@ -70,6 +70,10 @@ class MadeUp(LiveJob):
         where = {"path": "/runs/gpt/incidents/0002/incident.json", "node": "node009", "cycle": 3}
         known = {"wall": _BEGAN, "kind": "loader", "culprits": [hung], "reason": reason}
         view.incidents = [{**where, **known}]
+        view.verdict = {"cycle": 3, "wall": view.wall - 1.0, "ranks": [hung], "text": reason}
+        view.verdict["path"] = where["path"]
+        view.history = [(_BEGAN + 1800.0 * k, 4.1 + 0.2 * chance.random()) for k in range(60)]
+        view.history[41] = view.history[41][0], None
         view.events = [
             {"wall": _BEGAN + 900 * cycle, "node": "node000", "text": f"cycle {cycle} started"}
             for cycle in range(4)

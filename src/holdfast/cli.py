@@ -15,7 +15,8 @@ usage: holdfast COMMAND ...
   doctor   check this host and a command line of ft_launcher, and tell what will
            happen on each kind of fault, with times; starts nothing
   report   tell the story of a run: where its time went, what failed, incidents
-  runs     list runs and their folders
+  runs     list runs, the newest 20 by script
+  prune    remove the folders of old runs
   top      show the ranks of a running job in a terminal, live
   view     the same on a page in a browser
   trace    write the timeline of a run for Perfetto
@@ -26,7 +27,8 @@ holdfast COMMAND --help says more; holdfast --version says which one this is.
 """
 _COMMANDS = {
     **dict.fromkeys(("chaos", "doctor"), "holdfast.tools.{}.command"),
-    **dict.fromkeys(("report", "runs", "trace"), "holdfast.tools.commands"),
+    **dict.fromkeys(("report", "trace"), "holdfast.tools.commands"),
+    **dict.fromkeys(("prune", "runs"), "holdfast.tools.runs"),
     **dict.fromkeys(("top", "view"), "holdfast.tools.view.commands"),
 }
 """The module of each; that of the one that is used is imported."""
@@ -43,6 +45,14 @@ def main(args: Sequence[str] | None = None) -> int:
     return guarded(" ".join(["holdfast", *words[:1]]), lambda: _run(words))
 
 
+def _no_such_command(word: str) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - slow, and seldom needed
+
+    if close := get_close_matches(word, _COMMANDS, 1, 0.5):
+        return f"unknown command {word!r}: did you mean {close[0]}?"
+    return f"unknown command {word!r}; it knows: {', '.join(sorted(_COMMANDS))}"
+
+
 def _run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
         sys.stdout.write(_USAGE)
@@ -51,8 +61,7 @@ def _run(words: list[str]) -> int:
         sys.stdout.write(f"holdfast {__version__}\n")
         return 0
     if words[0] not in _COMMANDS:
-        known = ", ".join(sorted(_COMMANDS))
-        sys.stderr.write(f"holdfast: error: unknown command {words[0]!r}; it knows: {known}\n")
+        sys.stderr.write(f"holdfast: error: {_no_such_command(words[0])}\n")
         return _WRONG
     command, *rest = words
     run = import_module(_COMMANDS[command].format(command)).main

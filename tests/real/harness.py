@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.base.processes import proc
 from holdfast.events.pure.schema import event_of, fields_of
-from holdfast.tools.run.reader import parse
+from holdfast.events.run.event_lines import parse
 from tests.real.forked_ranks import Fork, Forks
 from tests.waiting import BOUND_S, until
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
 from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.slow,
 ]
+ROOT = Path(__file__).parents[2]
 START_S = 4 * BOUND_S
 """Importing Lightning in two ranks at once."""
 
@@ -401,3 +404,17 @@ def test_a_simulated_fault_is_survived(training: Training) -> None:
     assert job.said(r"Simulating fault: rank_killed; rank to fail: [01]")
     assert "killed by SIGKILL" in job.stderr
     assert {note["cycle"] for note in training.notes("step")} == {0, 1}
+
+
+def test_the_page_runs_as_pasted(ft: Launcher) -> None:
+    """``docs/lightning.md``: its script and its command, in a folder in which nothing is yet."""
+    if "lightning" not in PACKAGES:
+        pytest.skip("the page imports the package lightning")
+    page = (ROOT / "docs" / "lightning.md").read_text(encoding="utf-8")
+    code, *_ = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (command,) = re.findall(r"^ft_launcher (.*?)^```", page, re.DOTALL | re.MULTILINE)
+    words = shlex.split(command.replace("\\\n", " "))
+    assert words.pop() == "train.py"
+    job = ft.start(*words, ft.script(code, "train.py"), env={"OMP_NUM_THREADS": "1"})
+    assert job.wait(2 * START_S) == 0, job.stderr
+    assert {"_ft_state_.json", "last.ckpt"} <= {path.name for path in job.folder.glob("out/*")}

@@ -42,6 +42,8 @@ class Evil(LiveJob):
             ranks=[RankView(0, EVIL, 0, 1, EVIL, EVIL, 1.0, 2.0, slow=(EVIL, 2.0))],
             incidents=[{**incident, "culprits": [0], "reason": EVIL}],
             events=[{"wall": 1.0, "node": EVIL, "text": EVIL}],
+            verdict={"cycle": 0, "wall": 1.0, "ranks": [0], "text": EVIL, "path": EVIL},
+            history=[(1.0, 2.0), (3.0, None), (5.0, 1.0)],
         )
 
     def stacks(self, ranks: Any) -> dict[int, str]:

@@ -97,7 +97,7 @@ class Watched:
             [*HOLDFAST, "view", "--port", "0", *map(str, run.folders)], stdout=subprocess.PIPE
         )
         assert self._view.stdout is not None
-        self.url = self._view.stdout.readline().decode().strip()
+        self.url = self._view.stdout.readline().decode().partition("#")[0].strip()
         self._threads = [threading.Thread(target=each) for each in (self._page, self._metrics)]
         for thread in self._threads:
             thread.start()
@@ -361,7 +361,7 @@ def views_agree(run: FaultyRun, top: dict[str, Any], seen: Watched) -> None:
         assert shown["age_s"] == pytest.approx(age_s, abs=0.05)
     said = told_by("top", "--once", *run.folders)
     n = len(run.faults), len(incidents_written(nodes))
-    assert f"{n[0]} restarts, 0 left  {n[1]} incident{'' if n[1] == 1 else 's'}\n" in said
+    assert f"{n[0]} restarts, 0 left  {n[1]} incident{'' if n[1] == 1 else 's'}" in said
 
 
 def page_was_never_wrong(seen: Watched, nodes: list[NodeCount]) -> None:

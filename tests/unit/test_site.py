@@ -53,6 +53,9 @@ def test_the_site_is_built_without_a_warning_and_needs_no_network(tmp_path: Path
     assert (done.returncode, done.stderr) == (0, "")
     index = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
     assert re.findall(r'<(?:script|link|img)[^>]* (?:src|href)="(https?:[^"]*)"', index) == []
+    options = (tmp_path / "site" / "options.html").read_text(encoding="utf-8")
+    assert re.findall("[\u2018-\u201d\u2013]", options) == []  # text is copied as it was written
+    assert "--max-restarts" in options
 
 
 # ---------------------------------------------------------------- what pages show

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 _PLAIN = {"█": "#", "▏": "|", "…": "...", "·": "-", "─": "-"}
+_PLAIN |= dict(zip("▁▂▃▄▅▆▇", "_..--==", strict=True))
 _NEAREST = "holdfast-nearest"
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell has it."""

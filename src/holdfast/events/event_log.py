@@ -1,7 +1,8 @@
-"""The writer of events: one file per launcher, which may be on a slow disk.
+"""The writer of events: files of one launcher, which may be on a slow disk.
 
 Each line is one ``write``, so that a crash cuts the last one at most. A line for which the queue
-has no room is dropped.
+has no room is dropped. A file that has grown to its bound is continued in a next one
+(``pure/event_files.py``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.base import clock
 from holdfast.base.file_writer import FileWriter, open_to_append
+from holdfast.events.pure.event_files import PART_BYTES_MAX, part_name
 from holdfast.events.pure.schema import Event, OtherKind, fields_of, kind_of
 
 if TYPE_CHECKING:
@@ -30,13 +32,16 @@ class EventLog:
 
     on_event: Callable[[Event], None] | None = None
 
-    def __init__(self, path: Path, node: str) -> None:
-        """Append to ``path``.
+    def __init__(self, path: Path, node: str, part_bytes_max: int = PART_BYTES_MAX) -> None:
+        """Append to ``path``; from ``part_bytes_max`` bytes on, to the next part.
 
         Raises:
             OSError: It cannot be opened.
         """
+        self._path = path
+        self._part, self._part_bytes_max = 1, part_bytes_max
         self._descriptor = open_to_append(str(path))
+        self._n_bytes = 0
         self._writer = FileWriter(str(path), name="holdfast-events", patience_s=0.0)
         self._node = node
 
@@ -68,7 +73,17 @@ class EventLog:
 
     def _append(self, line: bytes) -> None:
         with contextlib.suppress(OSError):  # disk full: the job matters more
-            os.write(self._descriptor, line)
+            if self._n_bytes >= self._part_bytes_max:
+                self._continue_in_next_part()
+            self._n_bytes += os.write(self._descriptor, line)
+
+    def _continue_in_next_part(self) -> None:
+        """Where it cannot be opened, this part grows further."""
+        path = self._path.with_name(part_name(self._path.name, self._part + 1))
+        with contextlib.suppress(OSError):
+            full, self._descriptor = self._descriptor, open_to_append(str(path))
+            self._part, self._n_bytes = self._part + 1, 0
+            os.close(full)
 
 
 def _line(event: Event) -> bytes:

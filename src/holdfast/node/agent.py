@@ -121,6 +121,7 @@ class NodeAgent:
         self._job = job or new_job()
         self._health = health
         self._folders = folders = RunFolders(plan.log_dir, plan.run_id, self._job)
+        folders.keep_newest(plan.keep_runs, self._node_name)
         self.run_dir = folders.run_dir
         self._events = EventLog(self.run_dir / schema.LAUNCHER_FILE, self._node_name)
         self._progress = ProgressLog(self._events, folders.pages)

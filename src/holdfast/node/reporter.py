@@ -450,8 +450,7 @@ class JobReporter(Part):
 
     def _name_of_run(self) -> str:
         """``latest`` where that names this run, else its folder, quoted for a shell."""
-        is_default = self._plan.log_dir is None
-        is_latest = is_default and run_links.is_latest(None, str(self._run_dir))
+        is_latest = run_links.is_latest(None, str(self._run_dir))
         return run_links.LATEST if is_latest else shlex.quote(str(self._run_dir))
 
     def restarted_in_place(self, restart: RestartedInPlace) -> None:

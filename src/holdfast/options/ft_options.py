@@ -278,6 +278,15 @@ FT_OPTIONS = [
             "/logs/run.log it is /logs/run_cycle0.log; nodes may share it",
             in_env=True,
         ),
+        _ft(
+            "--ft-keep-runs",
+            Numeric("runs", least=1, whole=True),
+            None,
+            "At the start, remove older runs of this node from the log folder, but for the newest "
+            "ones, this one among them; runs that are alive stay",
+            "all stay; holdfast prune removes them by age",
+            in_env=True,
+        ),
         *(_ft(*row, idle=NOT_YET, in_env=True) for row in _LOG_SERVICE),
     ),
     *_fields("Output", "cycle_info_dir", "cycle_info_job_id"),

@@ -12,13 +12,15 @@ from holdfast.fault_tolerance.config import resolve
 from holdfast.job.pure.exit_codes import IN_SHORT
 from holdfast.job.pure.job_secret import without_secret
 from holdfast.options.option import GROUPS, Arguments, Option, UsageError
-from holdfast.options.options import FORMER, OPTIONS, default_of, spellings
+from holdfast.options.options import COMMON, FORMER, OPTIONS, default_of, spellings
 from holdfast.options.values import LEVEL_NAMES, NOT_YET, LogLevel, ValueKind
 
 _COLUMNS_MAX = 100
 _DEFAULT = "default"
 """Origin of a value that nothing has set."""
 _INDENT = 26
+_UNITS = {"SECONDS": " s", "MIB": " MiB", "MEGABYTES": " MB"}
+"""Of defaults, by the unit of the value; other units are in the name of the value."""
 
 DESCRIPTION = """\
 Start the ranks of one node, watch them, and start them again when they fail or hang.
@@ -44,14 +46,14 @@ def make_parser(defaults: Mapping[str, Any], *, shows_all: bool = False) -> argp
     """A parser with every option in every spelling.
 
     ``defaults`` by destination, where they differ from the table's. ``shows_all``: its help shows
-    options without effect, too.
+    all options, not only those that most jobs need.
     """
-    shown = [option for option in OPTIONS if option.has_effect or shows_all]
+    shown = [option for option in OPTIONS if shows_all or _is_common(option)]
     parser = _OptionParser(
         prog="ft_launcher",
         usage="ft_launcher [options] script.py [arguments of the script]",
         description=DESCRIPTION,
-        epilog=_hidden(len(OPTIONS) - len(shown)) + EPILOG,
+        epilog=("" if shows_all else _MORE) + EPILOG,
         formatter_class=_Formatter,
         allow_abbrev=False,
         add_help=False,
@@ -66,7 +68,7 @@ def make_parser(defaults: Mapping[str, Any], *, shows_all: bool = False) -> argp
                 action=_HelpAll,
                 nargs=0,
                 default=argparse.SUPPRESS,
-                help="Print help with the options that have no effect, too, and exit.",
+                help=f"Print the help of all {len(OPTIONS)} options and exit.",
             )
         for option in OPTIONS:
             if option.group == title:
@@ -76,13 +78,16 @@ def make_parser(defaults: Mapping[str, Any], *, shows_all: bool = False) -> argp
     return parser
 
 
-def _hidden(count: int) -> str:
-    if not count:
-        return ""
-    return (
-        f"{count} more options are accepted because existing scripts use them; they have no\n"
-        "effect in this release. --help-all lists them.\n\n"
-    )
+def _is_common(option: Option) -> bool:
+    return option.name in COMMON or option.group == "Help"
+
+
+_HIDDEN = sum(not _is_common(option) for option in OPTIONS)
+_MORE = f"""\
+--help-all has the other {_HIDDEN} options: all of torchrun's, restarts, timeouts, health checks,
+output, and those that existing scripts give and that have no effect here.
+
+"""
 
 
 class _HelpAll(argparse.Action):
@@ -154,9 +159,8 @@ def _type(option: Option) -> Callable[[str], Any]:
 
 def _text(option: Option) -> str:
     text = f"{option.help}."
-    default = default_of(option)
-    if option.kind is not None and not (default in (None, "", []) and not option.why):
-        text += f" Default: {show(default, option.kind)}{f' ({option.why})' if option.why else ''}."
+    if option.group != "Help":
+        text += f" Default: {_default(option)}{f' ({option.why})' if option.why else ''}."
     if option.idle:
         text += (
             " No effect in this release."
@@ -164,6 +168,18 @@ def _text(option: Option) -> str:
             else f" No effect here: {option.idle}."
         )
     return text.replace("%", "%%")
+
+
+def _default(option: Option) -> str:
+    """With its unit: ``15 s``; ``none`` for an option that has none, ``off`` for a switch."""
+    if option.kind is None:
+        return "off"
+    default = default_of(option)
+    if default is None:
+        return "none"
+    is_number = isinstance(default, int | float) and not isinstance(default, bool)
+    unit = _UNITS.get(option.kind.unit, "") if is_number else ""
+    return show(default, option.kind) + unit
 
 
 def show(value: Any, kind: ValueKind | None = None) -> str:

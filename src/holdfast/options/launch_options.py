@@ -209,7 +209,8 @@ LAUNCH_OPTIONS = [
             "--tee",
             _STREAMS,
             "0",
-            "Streams of ranks that go to files and to the console, as for --redirects",
+            "Streams of ranks that go to files and to the console (1 stdout, 2 stderr, 3 both), "
+            "for all ranks or by local rank, as in 0:3,11:1",
             short="-t",
         ),
         _torch(

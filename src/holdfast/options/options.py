@@ -17,6 +17,22 @@ BY_NAME: Mapping[str, Option] = {
 BY_LETTER: Mapping[str, Option] = {option.short: option for option in OPTIONS if option.short}
 BY_DEST: Mapping[str, Option] = {option.dest: option for option in OPTIONS}
 
+COMMON: tuple[str, ...] = (
+    "--nnodes",
+    "--nproc-per-node",
+    "--module",
+    "--rdzv-endpoint",
+    "--rdzv-id",
+    "--max-restarts",
+    "--ft-rank-section-timeouts",
+    "--ft-rank-heartbeat-timeout",
+    "--log-dir",
+    "--tee",
+    "--ft-metrics-port",
+    "--ft-on-incident",
+)
+"""The options that most jobs need: ``--help`` shows these, ``--help-all`` all."""
+
 FORMER: Mapping[str, str] = {
     "--fault-tol-cfg-path": "--ft-cfg-path",
     "--ignore-missing-fault-tol-cfg": "--ft-ignore-missing-cfg",

@@ -86,6 +86,7 @@ class LaunchPlan:
         master_port: Where rank 0 listens; ``None``: on a fresh free port in each cycle.
         applog: In files named after this path, one for each cycle, all output is kept, too.
         log_dir: Where this run's folder goes; ``None``: to a temporary folder.
+        keep_runs: How many run folders of this node stay there; ``None``: all.
         redirects: By local rank, bits of the streams (1 stdout, 2 stderr) that go to files.
         tee: By local rank, bits of the streams that go to files and to the console.
         local_ranks_filter: Local ranks shown on the console; ``None``: all.
@@ -125,6 +126,7 @@ class LaunchPlan:
     signals_to_handle: tuple[int, ...]
     applog: str | None
     log_dir: str | None
+    keep_runs: int | None
     log_level: int
     log_to_stdout: bool
     log_format: str
@@ -218,6 +220,7 @@ def make_plan(
         signals_to_handle=_meaning(args, "signals_to_handle"),
         applog=args.ft_per_cycle_applog_prefix,
         log_dir=args.log_dir or None,
+        keep_runs=args.ft_keep_runs,
         log_level=config.log_level,
         log_to_stdout=is_set(environ, "NVRX_LOG_TO_STDOUT"),
         log_format=args.ft_log_format,

@@ -78,7 +78,7 @@ class Numeric(ValueKind):
             null: What null means, where null is accepted.
             blank: Text for null means that nothing was given, where null itself is not accepted.
         """
-        self.unit = unit.split(maxsplit=1)[0].upper()
+        self.unit = unit.rsplit(maxsplit=1)[-1].upper()
         self._above, self._least, self._most = above, least, most
         self._whole = whole
         self._null = null

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from holdfast.base.pure.printable import printable
+from holdfast.base.pure.printable import one_line, printable
 from holdfast.options.option import UsageError
-from holdfast.tools.run_list import NoSuchRunError
+from holdfast.tools.run_list import NoSuchRunError, resolve, taken
 
 WRONG = 2
 """Exit code of a command line that cannot be used."""
@@ -22,9 +24,23 @@ def run_command(
         return 0
     try:
         return act(list(words))
-    except (UsageError, NoSuchRunError) as error:
+    except UsageError as error:
+        hint = _nearest(error.detail, usage)
+        sys.stderr.write(f"holdfast {name}: error: {printable(str(error))}{hint}\n")
+    except NoSuchRunError as error:
         sys.stderr.write(f"holdfast {name}: error: {printable(str(error))}\n")
-        return WRONG
+    return WRONG
+
+
+def _nearest(option: str, usage: str) -> str:
+    """``: did you mean --html?``; empty: no option of the usage is spelled like this word."""
+    if not option.startswith("-"):
+        return ""
+    from difflib import get_close_matches  # noqa: PLC0415 - slow, and seldom needed
+
+    known = re.findall(r"(?<![\w-])--?[a-z][a-z-]*", usage)
+    close = get_close_matches(option.partition("=")[0], known, 1)
+    return f": did you mean {close[0]}?" if close else ""
 
 
 def take_option(words: list[str], *names: str) -> str | None:
@@ -60,5 +76,18 @@ def without_options(words: Sequence[str]) -> Sequence[str]:
         UsageError: One is.
     """
     if unknown := [word for word in words if word.startswith("-")]:
-        raise UsageError(f"unknown option {unknown[0]!r}")
+        raise UsageError(f"unknown option {unknown[0]!r}", unknown[0])
     return words
+
+
+def named_runs(command: str, words: Sequence[str]) -> list[Path]:
+    """The run folders that these words name; says on stderr which, where they do not say it.
+
+    Raises:
+        NoSuchRunError: There is none.
+        OSError: It may not be read, or a newer version has written it.
+    """
+    folders = resolve(words)
+    if text := taken(words, folders):
+        sys.stderr.write(f"holdfast {command}: {one_line(text)}\n")
+    return folders

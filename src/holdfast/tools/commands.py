@@ -1,4 +1,4 @@
-"""``holdfast report``, ``holdfast runs`` and ``holdfast trace``: read folders, change nothing."""
+"""``holdfast report`` and ``holdfast trace``: read folders, change nothing."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from holdfast.base.command_output import in_words
-from holdfast.base.pure.printable import printable
 from holdfast.options.option import UsageError
-from holdfast.tools.command_words import run_command, take_flag, take_option, without_options
-from holdfast.tools.run_list import find_runs, resolve
+from holdfast.tools.command_words import (
+    named_runs,
+    run_command,
+    take_flag,
+    take_option,
+    without_options,
+)
+from holdfast.tools.run_list import resolve
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,13 +38,6 @@ runs of different jobs: where they differ.
 
 Exit code: 0; 1 if something cannot be read or written; 2 if there is no such
 run or option.
-"""
-_RUNS = """\
-usage: holdfast runs [LOG FOLDER ...]
-
-Lists runs, the newest last: of the temp folder, of launchers that run now, and
-of these log folders (--log-dir of ft_launcher). A job that ended well without
---log-dir has left nothing.
 """
 _TRACE = """\
 usage: holdfast trace [RUN ...] [-o FILE]
@@ -73,9 +70,10 @@ def _report(words: list[str]) -> str:
     from holdfast.tools.report.report import as_json, story_of  # noqa: PLC0415 - where used
     from holdfast.tools.run.run_files import read_run  # noqa: PLC0415
 
+    folders = named_runs("report", words)
     if (two := _two_jobs(words)) is not None:
         return _compared(*map(story_of, two), to_json=to_json, html=html)
-    story = story_of(read_run(resolve(words)))
+    story = story_of(read_run(folders))
     if to_json:
         import json  # noqa: PLC0415
 
@@ -148,37 +146,14 @@ def _write_to(target: Path, name: str, parts: Iterable[str]) -> None:
             packed.writelines(data)
 
 
-def _runs(words: list[str]) -> str:
-    without_options(words)
-    missing = [word for word in words if not Path(word).is_dir()]
-    if missing:
-        raise UsageError(f"{missing[0]} is not a folder")
-    from holdfast.tools.report.report_text import runs_table  # noqa: PLC0415 - where used
-    from holdfast.tools.run.run_files import read_run  # noqa: PLC0415
-
-    runs, unread = [], []
-    for folder in find_runs(Path(word) for word in words):
-        try:
-            runs.append(read_run([folder]))
-        except FileNotFoundError:  # its job has ended well meanwhile, and has removed it
-            continue
-        except OSError as error:
-            unread.append(f"cannot be read: {in_words(error)}\n")
-    if not runs and not unread:
-        return (
-            "no runs here: name the log folder that --log-dir named, or see holdfast runs --help\n"
-        )
-    return (runs_table(runs) if runs else "") + printable("".join(unread))
-
-
 def _trace(words: list[str]) -> str:
     out = take_option(words, "-o", "--output") or "trace.json.gz"
     without_options(words)
     from holdfast.tools.report.trace import trace_lines  # noqa: PLC0415
     from holdfast.tools.run.run_files import read_run  # noqa: PLC0415 - where used
 
-    _write(out, trace_lines(read_run(resolve(words))))
+    _write(out, trace_lines(read_run(named_runs("trace", words))))
     return "" if out == "-" else f"{out}\n"
 
 
-_COMMANDS = {"report": (_REPORT, _report), "runs": (_RUNS, _runs), "trace": (_TRACE, _trace)}
+_COMMANDS = {"report": (_REPORT, _report), "trace": (_TRACE, _trace)}

@@ -10,10 +10,13 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from holdfast.base import clock
+from holdfast.base.pure.wording import count, duration
 from holdfast.events.pure.schema import LAUNCHER_FILE, CycleJoined, LauncherStarted
+from holdfast.events.run.event_lines import files_of_events, first_event
 from holdfast.events.run.run_links import LATEST, is_own_link, latest_link, living_run_dirs
 from holdfast.tools.run.one_job import Starts, of_one_job, starts_in
-from holdfast.tools.run.reader import events_in, first_event, refuse_newer
+from holdfast.tools.run.reader import events_in, refuse_newer
 
 
 class NoSuchRunError(Exception):
@@ -52,17 +55,21 @@ def runs_in(place: Path) -> set[Path]:
 
 def by_age(folders: Iterable[Path]) -> list[Path]:
     """The oldest first."""
-    return [folder for _, folder in sorted((_began(folder), folder) for folder in folders)]
+    return [folder for _, folder in sorted((began(folder), folder) for folder in folders)]
 
 
 def _is_own(folder: Path) -> bool:
+    return _owner(folder) == os.getuid()
+
+
+def _owner(folder: Path) -> int | None:
     try:
-        return folder.stat().st_uid == os.getuid()
+        return folder.stat().st_uid
     except OSError:
-        return False
+        return None
 
 
-def _began(folder: Path) -> float:
+def began(folder: Path) -> float:
     """When its events file was made: its name may be older than a copy."""
     first = first_event(folder)
     return (first.wall if first is not None else None) or 0.0
@@ -90,38 +97,68 @@ def _resolve(word: str) -> list[Path]:
         return [path.resolve()]
     if path.is_dir():
         if is_run(path / LATEST):
-            return _of_one_job((path / LATEST).resolve())
+            return of_same_job((path / LATEST).resolve())
         if runs := by_age(runs_in(path)):
-            return _of_one_job(runs[-1].resolve())
+            return of_same_job(runs[-1].resolve())
         os.scandir(path).close()  # raises where it may not be read
         raise NoSuchRunError(f"{word} is neither the folder of a run nor a log folder with runs")
     if word == LATEST:
-        link = Path(latest_link(None))
-        if is_own_link(str(link)) and is_run(link):
-            return [link.resolve()]
-        if runs := find_runs():
-            return [runs[-1]]
+        if runs := _with_latest(find_runs()):
+            return of_same_job(runs[-1])
         raise NoSuchRunError(
             "no run is known here: a job that ended well without --log-dir leaves none. Name the "
             "folder, or the log folder that --log-dir named"
         )
-    named = [folder for folder in find_runs() if word in folder.name]
+    place = path.parent if os.sep in word else None
+    runs = find_runs() if place is None else by_age(runs_in(place))
+    named = [folder.resolve() for folder in runs if path.name in folder.name]
     if named:
         return named[-1:]
     raise NoSuchRunError(
         f"no run is called {word!r}: there is no such folder, nor one with that in its name in "
-        f"{tempfile.gettempdir()} (holdfast runs lists them)"
+        f"{place or tempfile.gettempdir()} (holdfast runs lists them)"
     )
 
 
-def _of_one_job(folder: Path) -> list[Path]:
-    """With the folders of the job's other nodes, where all write to one log folder.
+def _with_latest(runs: list[Path]) -> list[Path]:
+    """With the newest run of this user, which may be in a log folder, and over."""
+    link = latest_link(None)
+    if is_own_link(link) and is_run(Path(link)) and _is_own(Path(link)):
+        return by_age({*runs, Path(link).resolve()})
+    return runs
+
+
+def taken(words: Sequence[str], folders: Sequence[Path]) -> str:
+    """Script, run id, age and folder of the run that words name; empty where they name the folder.
+
+    Args:
+        words: Of a command line.
+        folders: What :func:`resolve` has found for them.
+    """
+    if words and all(is_run(Path(word)) and not Path(word).is_symlink() for word in words):
+        return ""
+    first = first_event(folders[0])
+    if first is None or not isinstance(start := first.body, LauncherStarted):
+        return str(folders[0])
+    age = "" if first.wall is None else f", began {duration(clock.wall() - first.wall)} ago"
+    others = f" and {count(len(folders) - 1, 'other node')}" if len(folders) > 1 else ""
+    return f"run {start.run_id} of {start.name}{age}: {folders[0]}{others}"
+
+
+def script_of(folder: Path) -> str:
+    """The name of a run's script; empty: it cannot be read."""
+    first = first_event(folder)
+    return first.body.name if first and isinstance(first.body, LauncherStarted) else ""
+
+
+def of_same_job(folder: Path) -> list[Path]:
+    """With the folders of the job's other nodes of the same user, where all are in one folder.
 
     A job that was queued again has the run id of the one before, but no cycle in common with it.
     Where there is one of before, nodes that had no ranks yet are left out.
     """
     run_id = _run_id_of(folder)
-    others = runs_in(folder.parent) - {folder}
+    others = {each for each in runs_in(folder.parent) - {folder} if _owner(each) == _owner(folder)}
     same = sorted(each for each in others if run_id is not None and _run_id_of(each) == run_id)
     starts = {each: _starts_of(each) for each in (folder, *same)}
     if not starts[folder]:
@@ -138,6 +175,8 @@ def _run_id_of(folder: Path) -> str | None:
 
 def _starts_of(folder: Path) -> Starts:
     try:
-        return starts_in(events_in(folder / LAUNCHER_FILE, CycleJoined))
+        return starts_in(
+            event for path in files_of_events(folder) for event in events_in(path, CycleJoined)
+        )
     except OSError:
         return {}

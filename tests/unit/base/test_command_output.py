@@ -70,7 +70,7 @@ def test_ctrl_c_ends_a_command_quietly(run: str, monkeypatch, capsys) -> None:
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("holdfast.tools.commands.resolve", interrupted)
+    monkeypatch.setattr("holdfast.tools.command_words.resolve", interrupted)
     assert main(["report", run]) == command_output.INTERRUPTED
     assert capsys.readouterr().err == ""
 
@@ -209,8 +209,8 @@ def test_what_may_not_be_read_is_said(run: str, tmp_path: Path, capsys, nobody) 
 
 def test_a_run_that_ends_while_runs_are_listed_is_left_out(run: str, monkeypatch, capsys) -> None:
     """A job that ends well removes its folder."""
-    from holdfast.tools import commands
+    from holdfast.tools import runs
 
-    monkeypatch.setattr(commands, "find_runs", lambda _: [Path("/gone"), Path(run)])
+    monkeypatch.setattr(runs, "find_runs", lambda _: [Path("/gone"), Path(run)])
     assert main(["runs"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert len(capsys.readouterr().out.splitlines()) == 3

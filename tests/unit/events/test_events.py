@@ -13,7 +13,10 @@ from holdfast.base.pure.codec import encode_fields
 from holdfast.cli import main
 from holdfast.events.event_log import EventLog
 from holdfast.events.pure import schema
+from holdfast.events.pure.event_files import order, part_name
 from holdfast.events.pure.schema import KINDS, Event, event_of, fields_of
+from holdfast.events.run.event_lines import files_of_events
+from holdfast.tools.run.follower import Follower
 from holdfast.tools.run.reader import NewerEventsError, read_file, read_folder
 from tests.unit.made_events import HANG, THEN_WELL, event, progress, shown
 
@@ -133,3 +136,45 @@ def test_a_launcher_says_which_schema_it_writes() -> None:
     """A file of before it said so is of the first."""
     assert schema.LauncherStarted().schema_version == 1
     assert "schema_version" in encode_fields(schema.LauncherStarted())
+
+
+# ---------------------------------------------------------------------- parts
+
+
+def test_a_file_of_events_that_has_grown_is_continued_in_a_next_one(tmp_path: Path) -> None:
+    """Readers and followers have every event once, in order; a folder with 12 parts too."""
+    log = EventLog(tmp_path / schema.LAUNCHER_FILE, "n0", part_bytes_max=1000)
+    follower = Follower(tmp_path)
+    followed: list[Event] = []
+    for cycle in range(120):
+        log.write(schema.CycleStopped(), cycle)
+        if cycle % 7 == 0:
+            followed += follower.fresh()
+    log.close()
+    followed += follower.fresh()
+
+    parts = files_of_events(tmp_path)
+    assert [part.name for part in parts[:2]] == [schema.LAUNCHER_FILE, "events-launcher.2.jsonl"]
+    assert len(parts) > 10
+    assert all(part.stat().st_size < 1200 for part in parts)
+    assert [event.cycle for event in followed] == [*range(120)]
+    events, n, bad = read_folder(tmp_path)
+    assert ([event.cycle for event in events], n, bad) == ([*range(120)], 120, 0)
+
+
+def test_a_part_that_cannot_be_made_leaves_the_events_in_the_one_before(tmp_path: Path) -> None:
+    (tmp_path / "events-launcher.2.jsonl").mkdir()
+    log = EventLog(tmp_path / schema.LAUNCHER_FILE, "n0", part_bytes_max=100)
+    for cycle in range(9):
+        log.write(schema.CycleStopped(), cycle)
+    log.close()
+    events, n, _ = read_file(tmp_path / schema.LAUNCHER_FILE)
+    assert ([event.cycle for event in events], n) == ([*range(9)], 9)
+
+
+@given(st.lists(st.integers(1, 40), unique=True))
+def test_parts_of_a_file_are_in_the_order_of_their_numbers(parts: list[int]) -> None:
+    """Files that a training writes are in their own order."""
+    names = [part_name(schema.LAUNCHER_FILE, part) for part in parts] + ["events-training.jsonl"]
+    expected = [part_name(schema.LAUNCHER_FILE, part) for part in sorted(parts)]
+    assert sorted(names, key=order) == [*expected, "events-training.jsonl"]

@@ -63,7 +63,7 @@ def test_a_job_is_seen_from_its_events_also_where_its_ranks_are_on_another_host(
     assert [node.is_here for node in view.nodes] == [False]
     said = [event["text"] for event in view.events]
     assert said[0] == "cycle 0 started"
-    assert "rank 5 is overdue in" in said[1]
+    assert "rank 5 timed out in" in said[1]
     assert not any("SIGTERM" in text for text in said)  # we have ended it
     assert view.incidents[0]["culprits"] == [5]
     assert "rank 5 waits" in as_text(view)
@@ -133,7 +133,7 @@ def test_a_stall_that_ended_no_rank_is_news_and_no_incident(tmp_path) -> None:
     path.write_text(json.dumps({"culprits": [4], "cycle": 0, "stall": True}))
     for view in (before, job.look()):
         assert view.incidents == []
-        said = "a stall, no rank is ended: rank 4 saves"
+        said = "a stall, no rank is killed: rank 4 saves"
         assert said in [event["text"] for event in view.events]
         assert "0 incidents" in as_text(view)
 
@@ -264,7 +264,10 @@ def test_keys_of_top_sort_and_show_stacks() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["top", "--x"], "unknown option '--x'"),
+        (["top", "--x"], "unknown option '--x'\n"),
+        (["top", "--jsno"], "unknown option '--jsno': did you mean --json?"),
+        (["report", "--htlm=x"], "unknown option '--htlm=x': did you mean --html?"),
+        (["reprot"], "unknown command 'reprot': did you mean report?"),
         (["top", "absent"], "no run is called 'absent'"),
         (["top", "--sort"], "--sort needs a value"),
         (["view", "--port", "99999"], "'99999' is not a port"),
@@ -370,7 +373,9 @@ def test_stacks_need_the_token_in_a_header_that_no_other_site_can_send() -> None
     assert ask(app, "/stacks?rank=1", "localhost", "POST", **secret)[0] == 200
     assert ask(app, "/stacks?rank=1&token=secret", "localhost", "POST")[0] == 401
     assert ask(app, "/stacks?rank=1", "localhost", "GET", **secret)[0] == 405
-    assert ask(app, f"/stacks?rank={5000 * '9'}", "localhost", "POST", **secret)[2] == b"{}"
+    assert ask(app, f"/stacks?rank={5000 * '9'}", "localhost", "POST", **secret)[2] == (
+        b'{"merged":"","ranks":{}}'
+    )
     assert ask(make_app(Job()), "/stacks?rank=1", "localhost", "POST", **secret)[0] == 403
 
 
@@ -431,10 +436,15 @@ def test_the_meaning_of_version_1_of_top_json() -> None:
                 "iteration": 7,
                 "per_s": 2.5,
                 "slow": ["data", 1.7],
+                "steps": None,
+                "step_age_s": None,
+                "step_limit_s": None,
             }
         ],
         "incidents": [],
         "events": [],
+        "verdict": None,
+        "history": [],
     }
 
 

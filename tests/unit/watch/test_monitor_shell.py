@@ -18,7 +18,7 @@ from holdfast.base.pure.kill_ladder import EVIDENCE_S
 from holdfast.evidence import collector
 from holdfast.fault_tolerance.config import FaultToleranceConfig
 from holdfast.net import endpoint
-from holdfast.page import page
+from holdfast.page import page, stall_file
 from holdfast.page.pure import page as layout
 from holdfast.watch.monitor import hang_response
 from holdfast.watch.monitor.monitor_main import Monitor
@@ -133,3 +133,31 @@ def test_each_process_in_the_seat_is_asked_for_its_collectives(
     session.helper = None
 
     assert asked == [CountCollectives()] * 2
+
+
+def test_live_views_read_the_stall_timeout_that_is_in_force(
+    watched: tuple[Monitor, subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    """Of a rank that is watched by its optimizer's steps; not the one between heartbeats."""
+    shell, _ = watched
+    words, now = page.map_page(f"{tmp_path}/c0_r0.page", writable=True).words, time.monotonic()
+    path = stall_file.path_beside(f"{tmp_path}/c0_r0.page", 0)
+    words[layout.LIMIT_HEARTBEAT] = 2700.0
+    words[layout.ARMED_AT] = words[layout.HEARTBEAT_AT] = now
+    words[layout.LIMITS_VERSION] = 4.0
+    shell._tick(now)
+    assert stall_file.read(path, 0) is None
+    words[layout.STEPS] = 5.0
+    shell._tick(now)
+    assert stall_file.read(path, 0) == (now, FaultToleranceConfig().auto_heartbeat_floor)
+    assert stall_file.read(path, 1) is None, "of the cycle before"
+
+
+@pytest.mark.parametrize("text", ["", "0 1", "a b c", "0 1 2 3", "\xff"])
+def test_a_stall_file_with_other_contents_says_nothing(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "r0.stall"
+    path.write_text(text, encoding="latin-1")
+    assert stall_file.read(str(path), 0) is None
+    stall_file.write(str(tmp_path / "absent" / "r0.stall"), 0, 1.0, 2.0)
+    stall_file.write(str(path), 0, 1.5, 600.0)
+    assert stall_file.read(str(path), 0) == (1.5, 600.0)

@@ -130,6 +130,7 @@ def test_a_pause_may_be_ten_times_a_usual_one_within_floor_and_timeout(
     rank.look()
     if rank.found:  # steps of 400 s, and a timeout of 60 s that the first of them has tripped
         return
+    assert rank.watch.progress.stall_s(configured_s) == pytest.approx(limit_s)
     assert rank.limit_s == pytest.approx(limit_s)
 
 

@@ -1,7 +1,7 @@
 """Links to folders of runs: ``latest`` beside them, and from the runtime folder of each launcher.
 
-    <log dir>/latest                        -> <run folder>      --log-dir
-    <temp folder>/holdfast_run_latest_<uid> -> <run folder>      without
+    <log dir>/latest                        -> <run folder>      with --log-dir
+    <temp folder>/holdfast_run_latest_<uid> -> <run folder>      the newest of this user
     <runtime folder>/run                    -> <run folder>      while its launcher lives
 
 A link is made under another name and renamed, so that ``latest`` always exists, and of launchers
@@ -22,6 +22,11 @@ _RUN = "run"
 _TMPFS = "/dev/shm"  # noqa: S108 - private folders of mode 0700 are made in it
 
 
+def temp_folder() -> str:
+    """In which runs without ``--log-dir`` have their folders."""
+    return tempfile.gettempdir()
+
+
 def latest_link(log_dir: str | None) -> str:
     """Path of the link to the newest run, of a log folder or of the temp folder."""
     if log_dir is None:
@@ -34,7 +39,7 @@ def point_latest(log_dir: str | None, run_dir: str) -> None:
     link = latest_link(log_dir)
     fresh = _aside(link)
     with contextlib.suppress(OSError):
-        os.symlink(os.path.basename(run_dir), fresh)
+        os.symlink(_target(link, run_dir), fresh)
         try:
             os.replace(fresh, link)
         except OSError:  # another user's, or a folder
@@ -43,8 +48,9 @@ def point_latest(log_dir: str | None, run_dir: str) -> None:
 
 def is_latest(log_dir: str | None, run_dir: str) -> bool:
     """Whether ``latest`` names this run."""
+    link = latest_link(log_dir)
     try:
-        return os.readlink(latest_link(log_dir)) == os.path.basename(run_dir)
+        return os.readlink(link) == _target(link, run_dir)
     except OSError:
         return False
 
@@ -54,13 +60,19 @@ def drop_latest(log_dir: str | None, run_dir: str) -> None:
     link = latest_link(log_dir)
     aside = _aside(link)
     with contextlib.suppress(OSError):
-        if os.readlink(link) != os.path.basename(run_dir):
+        if os.readlink(link) != _target(link, run_dir):
             return
         os.rename(link, aside)
-        if os.readlink(aside) != os.path.basename(run_dir):  # another launcher was faster
+        if os.readlink(aside) != _target(link, run_dir):  # another launcher was faster
             with contextlib.suppress(FileExistsError):
                 os.link(aside, link, follow_symlinks=False)
         os.unlink(aside)
+
+
+def _target(link: str, run_dir: str) -> str:
+    """Relative for a folder beside the link, so that both can be moved together."""
+    is_beside = os.path.dirname(run_dir) == os.path.dirname(link)
+    return os.path.basename(run_dir) if is_beside else run_dir
 
 
 def is_own_link(link: str) -> bool:

@@ -23,11 +23,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from holdfast.base import clock
-from holdfast.base.bounded import call_within
+from holdfast.base.bounded import CallInThread, call_within
 from holdfast.base.processes import orphans
 from holdfast.base.processes.job_name import PREFIX, is_living, living_launchers
 from holdfast.base.processes.job_record import read_claim
 from holdfast.events.run import run_links
+from holdfast.events.run.old_runs import keep_newest
 from holdfast.evidence.staging import Staging
 from holdfast.node.console import LOGGER, log_error
 from holdfast.node.processes.pages import Pages
@@ -35,11 +36,11 @@ from holdfast.node.processes.pages import Pages
 _MAKE_S = 30.0
 """How long the file system of a log folder may take for a new folder."""
 _LOOK_S = 2.0
-"""How long a look into a temp folder may take."""
+"""How long a look into a temp folder, or a link in it, may take."""
 _LAST_DELIVERY_S = 5.0
 """How long the launcher's exit waits for a slow disk to take the last evidence."""
 _REMOVAL_S = 5.0
-"""How long the folder of a run in which nothing happened may take to be removed."""
+"""How long the launcher's exit waits for run folders to be removed: this one, or older ones."""
 _RANDOM_ID_CHARS = 32
 """Hexadecimal digits of a run id that the user did not choose."""
 
@@ -54,6 +55,7 @@ class RunFolders:
     def __init__(self, log_dir: str | None, run_id: str, job: str) -> None:
         self._log_dir = log_dir
         self._job = job
+        self._removal: CallInThread[None] | None = None
         self.run_dir = Path(make_run_dir(log_dir, run_id))
         self.runtime_dir = make_runtime_dir(job)
         run_links.note_run_dir(self.runtime_dir, str(self.run_dir))
@@ -65,11 +67,20 @@ class RunFolders:
         """Deliver the evidence of these cycles, and remove the private folders."""
         for cycle in undelivered:
             self.staging.deliver(cycle, over=True)
+        if self._removal is not None:
+            self._removal.has_ended(_REMOVAL_S)
         if not self.staging.close(_LAST_DELIVERY_S):
             self._keep_evidence()
         for folder in (self.runtime_dir, self.pages.spare):
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
+
+    def keep_newest(self, runs: int | None, node: str) -> None:
+        """Begin to remove older runs of this node beside this one; None: all stay."""
+        if runs is not None:
+            self._removal = CallInThread(
+                lambda: keep_newest(self.run_dir, runs, node), "holdfast-old-runs"
+            )
 
     def remove_run(self) -> None:
         """Remove the run folder: the run was uneventful."""
@@ -179,9 +190,13 @@ def make_run_dir(log_dir: str | None, run_id: str) -> str:
     """
     where = "the temp folder" if log_dir is None else log_dir
     try:
-        return call_within(_MAKE_S, lambda: _make_run_dir(log_dir, run_id))
+        made = call_within(_MAKE_S, lambda: _make_run_dir(log_dir, run_id))
     except TimeoutError as error:
         raise TimeoutError(f"cannot make a folder for this run in {where}: {error}") from None
+    if log_dir is not None:  # a temp folder that hangs is no reason for a job not to start
+        with contextlib.suppress(TimeoutError):
+            call_within(_LOOK_S, lambda: run_links.point_latest(None, made))
+    return made
 
 
 def _make_run_dir(log_dir: str | None, run_id: str) -> str:

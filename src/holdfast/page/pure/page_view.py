@@ -106,6 +106,11 @@ class PageView:
         return self._words[page.STEPS] > 0.0
 
     @property
+    def steps(self) -> int:
+        """Optimizer steps so far, of a rank that reports nothing else; 0: it does, or made none."""
+        return max(0, _whole(self._words[page.STEPS]))
+
+    @property
     def dump_signal(self) -> int:
         """Signal that dumps the rank's stacks; 0: none, and none may be sent."""
         return _whole(self._words[page.DUMP_SIGNAL])
@@ -188,7 +193,7 @@ class PageView:
             outside_since=_instant(words[page.OUTSIDE_SINCE]),
             longest_gap_s=_instant(words[page.LONGEST_GAP]),
             iteration=self.iteration,
-            steps=_whole(words[page.STEPS]) or None,
+            steps=self.steps or None,
         )
 
     # ------------------------------------------------------------ restart in place

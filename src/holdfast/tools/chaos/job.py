@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from holdfast.base import clock
 from holdfast.base.processes import child, proc, reaper
 from holdfast.events.pure.schema import LAUNCHER_FILE, Event, LauncherStarted, RankStarted
+from holdfast.events.run.event_lines import first_event
 from holdfast.testing.chaos_rank import FOLDER, ORDER_SIGNAL, STEPS, UNKNOWN
 from holdfast.testing.inject import HOOK, SIGNALS, Fault
 from holdfast.tools.chaos import explanation
 from holdfast.tools.chaos.explanation import Explanation
 from holdfast.tools.chaos.trial import JobSeen, Steps, Struck
 from holdfast.tools.run.follower import Follower
-from holdfast.tools.run.reader import first_event
 
 if TYPE_CHECKING:
     from holdfast.base.pure.ownership import Identity

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.base import clock
@@ -285,16 +285,3 @@ def _wrap(text: str, indent: str = "", further: str | None = None) -> list[str]:
 
 def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def runs_table(runs: Iterable[Run]) -> str:
-    """One line for each run, its folder last."""
-    table = [("began", "length", "state", "restarts", "run id", "script", "folder")]
-    for run in runs:
-        restarts = max((event.cycle for event in run.events), default=0)
-        began = clock.local_time(run.began + run.offset_s, zone=False)
-        length = duration(run.ended - run.began)
-        folder = str(run.nodes[0].folder)
-        shown = (_cut(run.run_id, 16), _cut(run.name.rsplit("/", 1)[-1], 20), folder)
-        table.append((began, length, end(run), str(restarts), *shown))
-    return "\n".join(map(one_line, columns(table, (0, 2, 4, 5, 6), "  "))) + "\n"

@@ -25,6 +25,7 @@ from holdfast.base.pure.codec import encode_fields
 from holdfast.events.pure import schema
 from holdfast.events.pure.schema import Event
 from holdfast.events.run.accounts import LABELS
+from holdfast.events.run.event_lines import files_of_events
 from holdfast.events.run.rank_spans import Span, is_in_order
 from holdfast.evidence.pure.failure import describe_exit, signal_name
 from holdfast.tools.report.report import NodeSpans, node_spans, place
@@ -452,6 +453,6 @@ def _plain(value: Any) -> Any:
 
 def _looks_in(folder: Path) -> Iterator[schema.Event]:
     """All looks at ranks' pages in a run folder, as they are read."""
-    for path in sorted(folder.glob(schema.PATTERN)):
+    for path in files_of_events(folder):
         with suppress(OSError):
             yield from events_in(path, schema.PagesRead)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.events.pure import schema
-from holdfast.tools.run.reader import parse
+from holdfast.events.run.event_lines import files_of_events, parse
 
 _CHUNK_BYTES = 1 << 20
 _LINE_BYTES_MAX = 16 << 20
@@ -34,7 +34,7 @@ class Follower:
 
     def fresh_fields(self) -> Iterator[dict[str, Any]]:
         """The same as JSON objects, of which some may be no events."""
-        for path in sorted(self._run_dir.glob(schema.PATTERN)):
+        for path in files_of_events(self._run_dir):
             at, rest = self._read.get(path, (0, b""))
             try:
                 with path.open("rb") as file:

@@ -5,27 +5,17 @@ A line that is no event is passed over and counted.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from holdfast.events.pure import schema
+from holdfast.events.run.event_lines import files_of_events, first_event, parse
 from holdfast.tools.run.step_rates import StepCounts
 
 
 class NewerEventsError(OSError):
     """The events have a newer version than this holdfast reads."""
-
-
-def parse(line: bytes | str) -> dict[str, Any] | None:
-    """The JSON object of a line; None: it is none."""
-    try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return fields if isinstance(fields, dict) else None
 
 
 def events_in(path: Path, only: type[schema.Body] | None = None) -> Iterator[schema.Event]:
@@ -91,7 +81,7 @@ def read_folder(
     refuse_newer(folder)
     events: list[schema.Event] = []
     n = bad = 0
-    for path in sorted(folder.glob(schema.PATTERN)):
+    for path in files_of_events(folder):
         found, n_found, n_bad = read_file(path, counts)
         events, n, bad = events + found, n + n_found, bad + n_bad
     return sorted(events, key=lambda event: event.t), n, bad
@@ -110,10 +100,3 @@ def refuse_newer(folder: Path) -> None:
             f"{folder} was written by a newer holdfast: its events have version "
             f"{start.schema_version}, and this one reads up to {schema.SCHEMA_VERSION}"
         )
-
-
-def first_event(folder: Path) -> schema.Event | None:
-    """Of a launcher; None: there is none that can be read."""
-    with suppress(OSError), (folder / schema.LAUNCHER_FILE).open("rb") as file:
-        return schema.event_of(parse(file.readline()))
-    return None

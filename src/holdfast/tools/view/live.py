@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from holdfast.base import clock, wait_for
@@ -21,6 +22,7 @@ from holdfast.events.pure.schema import Event
 from holdfast.events.run.run_links import runtime_parents
 from holdfast.evidence.pure.failure import describe_exit, signal_name
 from holdfast.evidence.stack_dump import StackDump
+from holdfast.page import stall_file
 from holdfast.page.page import PageError, map_page
 from holdfast.page.pure.page_view import PageView
 from holdfast.tools.calls import why
@@ -29,9 +31,15 @@ from holdfast.tools.report.stragglers import Slow, Stragglers
 from holdfast.tools.run.follower import Follower
 from holdfast.tools.run.incident_files import Incident, keep, of_event, of_file
 from holdfast.tools.run.node_clocks import Axis, ClockMarks, on_one_axis
+from holdfast.tools.view.history import History, Rates
+from holdfast.tools.view.verdict import Failed, Failures, verdict_of
 from holdfast.watch.pure.monitor_messages import Overdue
 
 SCHEMA_VERSION = 1
+WAITING = "waiting"
+"""State of no job: none has begun."""
+OVER = (WAITING, "succeeded", "failed", "gone")
+"""States that nothing follows."""
 _RATE_S = 10.0
 """Iterations per second are taken over this time."""
 _EVENTS_MAX = 200
@@ -47,8 +55,11 @@ class RankView:
         section: The open section that is nearest to its timeout.
         section_age_s: Since it was opened.
         heartbeat_age_s: Since the last heartbeat.
+        steps: Optimizer steps in this cycle, of a rank that reports nothing else.
+        step_age_s: Since the last one, or the last progress of its collectives.
+        step_limit_s: After this time without progress a stall is reported.
         used: The largest share of a timeout that is over.
-        per_s: Iterations per second.
+        per_s: Iterations, or optimizer steps, per second.
         slow: In which section the rank is slower than its peers, and how many times.
     """
 
@@ -66,6 +77,9 @@ class RankView:
     iteration: int | None = None
     per_s: float | None = None
     slow: tuple[str, float] | None = None
+    steps: int | None = None
+    step_age_s: float | None = None
+    step_limit_s: float | None = None
 
 
 @dataclass
@@ -97,6 +111,10 @@ class JobView:
         incidents: The newest last: ``path``, ``cycle``, ``wall``, ``kind``, ``culprits``,
             ``reason``.
         events: The newest last: ``wall``, ``node``, ``text``.
+        verdict: The last thing that went wrong: ``cycle``, ``wall``, ``ranks``, ``text``, ``path``
+            of its incident; ``None``: nothing did.
+        history: Iterations or steps per second over time: begin of each span, since 1970, and the
+            median of all ranks, or ``None``.
     """
 
     name: str = ""
@@ -110,10 +128,14 @@ class JobView:
     incidents: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     restarts_in_place: int = 0
+    verdict: dict[str, Any] | None = None
+    history: list[tuple[float, float | None]] = field(default_factory=list)
 
     @property
     def state(self) -> str:
-        """Of the job: the first of these that one of its nodes is in."""
+        """Of the job: the first of these that one of its nodes is in; ``waiting``: for a run."""
+        if not self.nodes:
+            return WAITING
         states = {node.state for node in self.nodes}
         order = ("restarting", "running", "failed", "gone", "spare", "succeeded")
         return next((state for state in order if state in states), "gone")
@@ -132,6 +154,9 @@ class _FollowedNode:
         self.pids: dict[int, int] = {}
         self.incidents: list[Incident] = []
         self.in_place: set[tuple[int, int]] = set()
+        self.failures = Failures()
+        self.rates: list[tuple[float, float]] = []
+        self._rates = Rates()
         self.marks = ClockMarks(str(folder))
         self.axis = Axis()
         self.last_at = 0.0
@@ -152,6 +177,9 @@ class _FollowedNode:
                     self.incidents.append(of_event(event, judged, self.folder))
                 case schema.InPlaceRestart(call=call):
                     self.in_place.add((event.cycle, call))
+            self.failures.take(event)
+            if (rate := self._rates.take(event)) is not None:
+                self.rates.append(rate)
             self.marks.take(event)
             self.last_at = max(self.last_at, event.t)
             list(self.outages.take(event))
@@ -194,6 +222,11 @@ class _FollowedNode:
         """Of a rank of the latest cycle."""
         return f"{self._runtime_dir}/c{self.outages.cycle}_r{local_rank}.page"
 
+    def stall(self, local_rank: int) -> tuple[float, float] | None:
+        """Of a rank of the latest cycle, see ``page/stall_file.py``."""
+        path = stall_file.path_beside(self.page_path(local_rank), local_rank)
+        return stall_file.read(path, self.outages.cycle)
+
     def dump_path(self, local_rank: int) -> str:
         """Where the rank writes its stacks."""
         cycle = self.outages.cycle
@@ -224,6 +257,16 @@ class LiveJob:
         self._incidents: dict[str, Incident] = {}
         self._incidents_read: dict[Path, int] = {}
         self._where: dict[int, tuple[_FollowedNode, int]] = {}
+        self._history = History()
+
+    @property
+    def folders(self) -> list[Path]:
+        """Of its nodes."""
+        return [node.folder for node in self._nodes]
+
+    def add(self, folder: Path) -> None:
+        """Follow one more node of the job, which has joined it later."""
+        self._nodes.append(_FollowedNode(folder))
 
     def look(self) -> JobView:
         """How it stands now."""
@@ -241,8 +284,12 @@ class LiveJob:
         left = [node.outages.restarts_left for node in self._nodes]
         view.restarts_left = min((n for n in left if n is not None), default=None)
         self._look_at_all(view)
-        hangs = (one for one in self._incidents.values() if not one.stall)
-        view.incidents = [_shown(one) for one in sorted(hangs, key=lambda it: (it.cycle, it.name))]
+        hangs = [one for one in self._incidents.values() if not one.stall]
+        hangs.sort(key=lambda one: (one.cycle, one.name))
+        view.incidents = [_shown(one) for one in hangs]
+        view.verdict = verdict_of(hangs[-1] if hangs else None, self._last_failure(offset_s))
+        self._add_rates(view, offset_s)
+        view.history = self._history.points()
         view.events = [
             {"wall": _instant(event) + offset_s, "node": event[0].name, "text": event[2]}
             for event in sorted(self._events, key=_instant)
@@ -261,6 +308,22 @@ class LiveJob:
         nows = (now for node in begun if (now := node.now()) is not None)
         until = max(ends) if is_over else next(nows, view.wall - offset_s)
         view.age_s = max(0.0, until - first.began())
+
+    def _add_rates(self, view: JobView, offset_s: float) -> None:
+        """Those of the past, of fresh events, and that of now."""
+        past = [(node.axis.at(at), rate) for node in self._nodes for at, rate in node.rates]
+        for node in self._nodes:
+            node.rates.clear()
+        for at, rate in sorted(past):
+            self._history.add(at + offset_s, rate)
+        if rates := [one.per_s for one in view.ranks if one.per_s is not None]:
+            self._history.add(view.wall, median(rates))
+
+    def _last_failure(self, offset_s: float) -> tuple[Failed, float] | None:
+        """The first one, of all nodes, in the last cycle that had one."""
+        found = [(node.failures.last, node.axis) for node in self._nodes]
+        known = [(one, axis.at(one.at) + offset_s) for one, axis in found if one is not None]
+        return min(known, key=lambda one: (-one[0].cycle, one[1]), default=None)
 
     def _look_at_all(self, view: JobView) -> None:
         """All ranks, and which of them are slower than their peers."""
@@ -354,7 +417,10 @@ class LiveJob:
         now, shown, limits = clock.monotonic(), view.snapshot(), view.limits()
         if shown is not None and shown.left_at is None:
             _fill(one, shown.sections, limits.sections, now)
-            if shown.heartbeat_at is not None:
+            if view.is_by_steps:
+                stall = node.stall(local_rank)
+                _fill_steps(one, view.steps, shown.heartbeat_at, stall, now)
+            elif shown.heartbeat_at is not None:
                 one.heartbeat_age_s = max(0.0, now - shown.heartbeat_at)
                 one.heartbeat_limit_s = limits.subsequent
                 one.used = max(one.used or 0.0, _share(one.heartbeat_age_s, limits.subsequent))
@@ -363,7 +429,8 @@ class LiveJob:
         times = max((each[0] for each in ended.values()), default=None)
         del view
         page.close()
-        progress = one.iteration if one.iteration is not None else times
+        counts = (one.iteration, one.steps, times)
+        progress = next((count for count in counts if count is not None), None)
         one.per_s = self._rate((node.outages.cycle, rank.rank), now, progress)
         return one, ended
 
@@ -418,6 +485,17 @@ def _fill(
         one.used = shares[one.section]
 
 
+def _fill_steps(
+    one: RankView, steps: int, step_at: float | None, stall: tuple[float, float] | None, now: float
+) -> None:
+    """Of a rank that is watched by its optimizer's steps; ``stall``: as its monitor knows it."""
+    sign_at, one.step_limit_s = (None, None) if stall is None else stall
+    one.steps = steps
+    if step_at is not None:
+        one.step_age_s = max(0.0, now - max(step_at, sign_at or 0.0))
+        one.used = max(one.used or 0.0, _share(one.step_age_s, one.step_limit_s))
+
+
 def _share(age_s: float, limit_s: float | None) -> float:
     return age_s / limit_s if limit_s else 0.0
 
@@ -436,12 +514,12 @@ def _in_words(event: Event, outages: Outages) -> str | None:
         case schema.CycleJoined():
             return f"cycle {event.cycle} started"
         case schema.RankRaised(rank=rank) if not outages.is_stopping:
-            return f"rank {rank}: an exception has ended its program"
+            return f"rank {rank}: an exception ended its program"
         case schema.RankExited(rank=rank, exit_code=code) if code and not outages.is_stopping:
             return f"rank {rank}: {describe_exit(code)}"
         case Overdue(rank=rank, name=name, clock=of_clock, age_s=age_s, limit_s=limit_s):
-            where = f"{name or of_clock}: {age_s:.1f} s, timeout {limit_s:g} s"
-            return f"rank {rank} is overdue in {where}"
+            where = f"{name or of_clock}: {age_s:.1f} s, timeout {limit_s:.4g} s"
+            return f"rank {rank} timed out in {where}"
         case schema.CycleOver(cause=cause):
             return f"cycle {event.cycle} is over: {cause}"
         case schema.JobOver(end=end, exit_code=code):
@@ -449,7 +527,7 @@ def _in_words(event: Event, outages: Outages) -> str | None:
         case schema.PauseFound(reason=reason):
             return f"optimizer steps have paused: {reason}"
         case schema.StallFound(reason=reason):
-            return f"a stall, no rank is ended: {reason}"
+            return f"a stall, no rank is killed: {reason}"
         case schema.InPlaceRestart() as restart:
             return f"restarted in place: {why(restart)}"
         case schema.SignalReceived(signal=number):

@@ -14,8 +14,18 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Static
 
 from holdfast.base.pure.printable import one_line, printable
-from holdfast.tools.view.live import JobView, LiveJob, RankView
-from holdfast.tools.view.words import COLUMNS, SORTS, cells, headline, incident_line, newest
+from holdfast.tools.view.live import JobView, RankView
+from holdfast.tools.view.merged_stacks import merged
+from holdfast.tools.view.newest import Viewed
+from holdfast.tools.view.words import (
+    COLUMNS,
+    SORTS,
+    cells,
+    headline,
+    incident_line,
+    newest,
+    verdict_line,
+)
 
 _LOOK_S = 1.0
 _NEAR = 0.8
@@ -36,12 +46,13 @@ class Stacks(ModalScreen[None]):
     def __init__(self, texts: dict[int, str]) -> None:
         super().__init__()
         self._texts = texts
+        self._merged = merged(texts) if len(texts) > 1 else ""
 
     def compose(self) -> ComposeResult:
         """One text, scrolled by the arrow keys."""
-        text = printable(
-            "\n\n".join(f"── rank {rank}\n{text}" for rank, text in self._texts.items())
-        )
+        parts = [self._merged] if self._merged else []
+        parts += [f"── rank {rank}\n{text}" for rank, text in self._texts.items()]
+        text = printable("\n\n".join(parts))
         with VerticalScroll():
             yield Static(Text(text))
         yield Footer()
@@ -53,6 +64,7 @@ class Top(App[None]):
     TITLE = "holdfast top"
     CSS = """
     #headline { height: auto; max-height: 3; background: $accent; color: $text; padding: 0 1; }
+    #verdict { height: auto; max-height: 4; color: $text-error; text-style: bold; padding: 0 1; }
     #news { height: auto; border-top: solid $accent; padding: 0 1; }
     DataTable { height: 1fr; }
     DataTable > .datatable--cursor { background: $foreground 12%; }
@@ -65,7 +77,7 @@ class Top(App[None]):
         Binding("ctrl+c", "quit", "Quit", show=False, priority=True),
     ]
 
-    def __init__(self, job: LiveJob) -> None:
+    def __init__(self, job: Viewed) -> None:
         super().__init__()
         self._job = job
         self._view = JobView()
@@ -75,6 +87,7 @@ class Top(App[None]):
     def compose(self) -> ComposeResult:
         """Headline, ranks, news."""
         yield Static(id="headline")
+        yield Static(id="verdict")
         table: DataTable[Text] = DataTable(
             cursor_type="row", cursor_foreground_priority="renderable", zebra_stripes=True
         )
@@ -97,7 +110,10 @@ class Top(App[None]):
 
     def _show(self) -> None:
         view, sort = self._view, self._order[0]
-        self.query_one("#headline", Static).update(Text(f"{headline(view)}   sorted by {sort}"))
+        self.query_one("#headline", Static).update(Text(f"{headline(view)}  by {sort}"))
+        verdict = self.query_one("#verdict", Static)
+        verdict.update(Text(verdict_line(view)))
+        verdict.display = view.verdict is not None
         table = self.query_one(DataTable)
         ranks = sorted(view.ranks, key=SORTS[sort])
         if (shown := [one.rank for one in ranks]) != self._shown:
@@ -111,7 +127,8 @@ class Top(App[None]):
                 for column, cell in enumerate(_row(one)):
                     table.update_cell_at((row, column), cell)  # type: ignore[arg-type]
         rows, columns = max(1, self.size.height // _NEWS_SHARE), max(1, self.size.width - 2)
-        incidents = newest([incident_line(each) for each in view.incidents], rows, columns)
+        earlier = view.incidents[:-1]  # the last one is above
+        incidents = newest([incident_line(each) for each in earlier], rows, columns)
         said = [one_line(f"{each['node']}: {each['text']}") for each in view.events]
         news = [Text(line, style="red") for line in incidents]
         news += [Text(line) for line in newest(said, rows, columns)]

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
@@ -22,7 +23,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.base import clock
 from holdfast.base.pure.printable import one_line
-from holdfast.tools.view.live import LiveJob
+from holdfast.tools.view.merged_stacks import merged
+from holdfast.tools.view.newest import Viewed
+from holdfast.tools.view.run_choice import RunChoice
 
 _LOOK_S = 1.0
 _PAGE = Path(__file__).with_name("page.html")
@@ -36,6 +39,8 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _RANK_DIGITS_MAX = 9
+_CHOSEN_MAX = 16
+"""Runs that browsers have chosen, and that are kept for the next look."""
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -78,7 +83,7 @@ class _Hosts:
 class _Looks:
     """One look a second, however many browsers there are; none while there is none."""
 
-    def __init__(self, job: LiveJob) -> None:
+    def __init__(self, job: Viewed) -> None:
         self._job = job
         self._busy = asyncio.Lock()
         self._at = 0.0
@@ -101,8 +106,38 @@ class _Looks:
             return await asyncio.to_thread(self._job.stacks, ranks)
 
 
+class _ShownRuns:
+    """The looks at the run that the words of the command name, and at those that are chosen."""
+
+    def __init__(self, job: Viewed, choice: RunChoice | None) -> None:
+        self._named = _Looks(job)
+        self._choice = choice
+        self._chosen: dict[Viewed, _Looks] = {}
+
+    async def of(self, request: Request) -> _Looks | None:
+        """None: there is no such run."""
+        name = request.query_params.get("run", "")
+        if not name:
+            return self._named
+        job = None if self._choice is None else await asyncio.to_thread(self._choice.job, name)
+        if job is None:
+            return None
+        looks = self._chosen.pop(job, None) or _Looks(job)
+        self._chosen[job] = looks  # the last one of the dict
+        while len(self._chosen) > _CHOSEN_MAX:
+            del self._chosen[next(iter(self._chosen))]
+        return looks
+
+    async def runs(self) -> list[dict[str, Any]]:
+        """Those that can be chosen."""
+        return [] if self._choice is None else await asyncio.to_thread(self._choice.listed)
+
+
 def make_app(
-    job: LiveJob, token: str | None = None, hosts: Sequence[str] | None = LOCAL
+    job: Viewed,
+    token: str | None = None,
+    hosts: Sequence[str] | None = LOCAL,
+    choice: RunChoice | None = None,
 ) -> Starlette:
     """The application.
 
@@ -110,22 +145,30 @@ def make_app(
         job: To show.
         token: Lets a request ask ranks for their stacks; None: no request may.
         hosts: Names by which browsers may call this server; None: those of this machine.
+        choice: Other runs that can be shown; None: ``job`` alone.
     """
-    looks = _Looks(job)
+    shown = _ShownRuns(job, choice)
 
     async def page(_: Request) -> Response:
         return Response(_PAGE.read_bytes(), media_type="text/html", headers=_HEADERS)
 
-    async def state(_: Request) -> Response:
+    async def runs(_: Request) -> Response:
+        return JSONResponse(await shown.runs(), headers=_HEADERS)
+
+    async def state(request: Request) -> Response:
+        if (looks := await shown.of(request)) is None:
+            return _no_such_run()
         return Response(await looks.latest(), media_type="application/json", headers=_HEADERS)
 
-    async def stream() -> AsyncIterator[str]:
+    async def stream(looks: _Looks) -> AsyncIterator[str]:
         while True:
             yield f"data: {await looks.latest()}\n\n"
             await asyncio.sleep(_LOOK_S)
 
-    async def events(_: Request) -> Response:
-        return StreamingResponse(stream(), media_type="text/event-stream", headers=_HEADERS)
+    async def events(request: Request) -> Response:
+        if (looks := await shown.of(request)) is None:
+            return _no_such_run()
+        return StreamingResponse(stream(looks), media_type="text/event-stream", headers=_HEADERS)
 
     async def stacks(request: Request) -> Response:
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -136,18 +179,25 @@ def make_app(
             )
         if not hmac.compare_digest(given.encode(), token.encode()):
             return PlainTextResponse("wrong token\n", 401)
+        if (looks := await shown.of(request)) is None:
+            return _no_such_run()
         words = request.query_params.getlist("rank")
         ranks = [int(word) for word in words if word.isdecimal() and len(word) <= _RANK_DIGITS_MAX]
         found = await looks.stacks(ranks)
-        shown = {str(rank): text for rank, text in found.items()}
-        return JSONResponse(shown, headers=_HEADERS)
+        texts = {str(rank): text for rank, text in found.items()}
+        return JSONResponse({"merged": merged(found), "ranks": texts}, headers=_HEADERS)
 
     return Starlette(
         routes=[
             Route("/", page),
+            Route("/runs", runs),
             Route("/state", state),
             Route("/events", events),
             Route("/stacks", stacks, methods=["POST"]),
         ],
         middleware=[Middleware(_Hosts, hosts=hosts)],
     )
+
+
+def _no_such_run() -> Response:
+    return PlainTextResponse("no such run of this user on this host\n", 404, _HEADERS)

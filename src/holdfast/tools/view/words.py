@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from holdfast.base.pure.printable import one_line
 from holdfast.base.pure.wording import count, duration, restarts
 from holdfast.tools.columns import columns
-from holdfast.tools.view.live import JobView, RankView
+from holdfast.tools.view.history import sparkline
+from holdfast.tools.view.live import WAITING, JobView, RankView
 
 COLUMNS = (
     "rank",
@@ -17,7 +18,7 @@ COLUMNS = (
     "section",
     "used",
     "heartbeat",
-    "iteration",
+    "step",
     "/s",
     "slow",
 )
@@ -30,6 +31,7 @@ SORTS: dict[str, Callable[[RankView], tuple[float, int]]] = {
 """What rows can be ordered by; the first row is the one to look at."""
 
 
+_RUN_ID_CHARS_MAX = 12
 _IN_SECONDS = 600
 """A timeout below is written in seconds."""
 
@@ -61,15 +63,17 @@ def of_limit(age_s: float | None, limit_s: float | None) -> str:
 def cells(one: RankView) -> list[str]:
     """One rank, in the order of ``COLUMNS``."""
     section = f"{one.section} {of_limit(one.section_age_s, one.section_limit_s)}"
+    step = f"optimizer step {of_limit(one.step_age_s, one.step_limit_s)}"
+    number = one.steps if one.iteration is None else one.iteration
     row = [
         str(one.rank),
         one.node,
         str(one.pid or ""),
         one.state,
-        section if one.section else "",
+        section if one.section else step if one.step_age_s is not None else "",
         f"{one.used:.0%}" if one.used is not None else "",
         of_limit(one.heartbeat_age_s, one.heartbeat_limit_s),
-        "" if one.iteration is None else str(one.iteration),
+        "" if number is None else str(number),
         "" if one.per_s is None else f"{one.per_s:.3g}",
         f"{one.slow[0]} x{one.slow[1]:g}" if one.slow else "",
     ]
@@ -77,14 +81,34 @@ def cells(one: RankView) -> list[str]:
 
 
 def headline(job: JobView) -> str:
-    """Name, state, age, size and restarts in one line."""
+    """Name, state, age, size, restarts and steps per second in one line."""
+    if job.state == WAITING:
+        return "no run yet: waiting for one of yours on this host"
     left = "" if job.restarts_left is None else f", {job.restarts_left} left"
+    run = job.run_id[:_RUN_ID_CHARS_MAX]
     return one_line(
-        f"{job.name or '?'}  {job.state}  {duration(job.age_s)}  "
+        f"{job.name or '?'} ({run})  {job.state}  {duration(job.age_s)}  "
         f"{count(len(job.ranks), 'rank')} on {count(len(job.nodes), 'node')}  "
         f"{restarts(job.restarts, job.restarts_in_place)}{left}  "
-        f"{count(len(job.incidents), 'incident')}"
+        f"{count(len(job.incidents), 'incident')}{_speed(job)}"
     )
+
+
+def _speed(job: JobView) -> str:
+    """The last value and those before it; empty: none is known."""
+    values = [value for _, value in job.history]
+    known = [value for value in values if value is not None]
+    return f"  {known[-1]:.3g} steps/s {sparkline(values, 10)}" if known else ""
+
+
+def verdict_line(job: JobView) -> str:
+    """The last thing that went wrong, and what followed; empty: nothing did."""
+    if (last := job.verdict) is None:
+        return ""
+    ago = duration(max(0.0, job.wall - last["wall"])) if last["wall"] else ""
+    then = f"; {job.state} in cycle {job.restarts}" if job.restarts > last["cycle"] else ""
+    when = f"cycle {last['cycle']}{f', {ago} ago' if ago else ''}{then}"
+    return one_line(f"last failure: {last['text']} ({when})")
 
 
 def incident_line(incident: dict[str, object]) -> str:
@@ -106,7 +130,8 @@ def newest(lines: Sequence[str], rows: int, columns: int) -> list[str]:
 def as_text(job: JobView, sort: str = "rank") -> str:
     """The whole view, once."""
     rows = [list(COLUMNS), *(cells(one) for one in sorted(job.ranks, key=SORTS[sort]))]
-    lines = [headline(job), "", *columns(rows, range(len(COLUMNS)))]
-    if job.incidents:
+    verdict = [verdict_line(job)] if job.verdict else []
+    lines = [headline(job), *verdict, "", *columns(rows, range(len(COLUMNS)))]
+    if len(job.incidents) > 1:
         lines += ["", "incidents", *(f"  {incident_line(each)}" for each in job.incidents)]
     return "\n".join(lines) + "\n"

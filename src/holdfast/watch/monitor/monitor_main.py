@@ -32,6 +32,7 @@ from holdfast.evidence.pure.evidence import Operations
 from holdfast.evidence.pure.stall_rules import belongs_to
 from holdfast.net.channel import Channel
 from holdfast.net.descriptors import Descriptors
+from holdfast.page import stall_file
 from holdfast.page.page import Page, PageError, create_page, map_page
 from holdfast.page.pure import clocks
 from holdfast.page.pure.clocks import Snapshot, Timeouts
@@ -124,6 +125,7 @@ class Monitor:
         self._cycle: messages.Cycle | None = None
         self._page: Page | None = None
         self._view: PageView | None = None
+        self._stall_shown: tuple[int, float, float] | None = None
         # The rank
         self._is_watching = False
         self._has_armed = False  # once in this cycle
@@ -191,6 +193,20 @@ class Monitor:
             waited_s = self._run_delay.since_s() if self._run_delay is not None else 0.0
             if not self._feed(monitor.PageRead(snapshot, limits, waited_s), now):
                 break
+        if view is not None and view.is_by_steps:
+            self._show_stall_timeout(view)
+
+    def _show_stall_timeout(self, view: PageView) -> None:
+        """To live views, where it has changed."""
+        cycle, progress = self._cycle, self._watch.progress
+        if cycle is None or cycle.page is None:
+            return
+        stall_s = progress.stall_s(view.limits().subsequent)
+        shown = cycle.cycle, progress.sign_at or 0.0, stall_s
+        if shown != self._stall_shown:
+            self._stall_shown = shown
+            path = stall_file.path_beside(cycle.page, self._config.local_rank)
+            stall_file.write(path, *shown)
 
     def _snapshot(self, view: PageView) -> Snapshot | None:
         """The page's; of a rank that left without a bye, that it has left.

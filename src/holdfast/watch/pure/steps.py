@@ -111,9 +111,16 @@ class StepProgress:
 
         ``configured_s``: the timeout between heartbeats, the most; None: there is no most.
         """
+        least_s = self.floor_s if self.is_pause_known else self.every_s
+        return self._at_least(least_s, configured_s)
+
+    def stall_s(self, configured_s: float | None) -> float:
+        """How long the present pause may become until a stall is reported; for live views."""
+        return self._at_least(self.floor_s, configured_s)
+
+    def _at_least(self, least_s: float, configured_s: float | None) -> float:
         ordered = sorted(self._pauses)
         usual_s = ordered[min(len(ordered) - 1, int(QUANTILE * len(ordered)))] if ordered else 0.0
-        least_s = self.floor_s if self.is_pause_known else self.every_s
         limit_s = max(least_s, FACTOR * usual_s, TWICE * self.longest_s)
         limit_s = limit_s if configured_s is None else min(limit_s, configured_s)
         return max(limit_s, self._not_before_s)
