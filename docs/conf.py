@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from sphinx.builders.html import StandaloneHTMLBuilder
+
 from holdfast import __version__
 
 HERE = Path(__file__).parent
@@ -28,6 +30,8 @@ _FROM_THE_ROOT = {
     "](CHANGELOG.md": "](changelog.md",
 }
 """Links of an included page, as they are in this folder."""
+_FOR_DEVELOPERS = ("architecture", "changelog", "contributing", "decisions", "state-machines")
+"""Pages, by the beginning of their names, that a search by users does not find."""
 _LINK = re.compile(r"\[([^\]]*)\]\((\.\./[^)#\s]*)(#[^)]*)?\)")
 
 project = "holdfast"
@@ -37,6 +41,8 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"holdfast {__version__}"
 html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_copyright = False
 html_copy_source = False
 smartquotes = False  # quotes and dashes of commands and values are copied as they are
 myst_heading_anchors = 4
@@ -51,6 +57,15 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", ".*")]  # types of torch, of Python and of our inside have no page
+
+
+class Site(StandaloneHTMLBuilder):
+    """The site; its search index has the pages for users."""
+
+    def index_page(self, pagename: str, *rest: Any) -> None:
+        """Sphinx calls this for each page."""
+        if not pagename.startswith(_FOR_DEVELOPERS):
+            super().index_page(pagename, *rest)
 
 
 def turned(text: str) -> str:
@@ -84,6 +99,7 @@ def _keep_colon(_app: Any, what: str, _name: str, _obj: Any, _opt: Any, lines: l
 
 def setup(app: Any) -> None:
     """Sphinx asks an extension for this, and takes this file for one."""
+    app.add_builder(Site, override=True)
     app.connect("source-read", _turn_page)
     app.connect("include-read", _turn_included)
     app.connect("autodoc-process-docstring", _keep_colon, priority=400)  # before Napoleon's 500

@@ -29,11 +29,21 @@ EXAMPLE = (
 """The job whose faults docs/failure-model.md lists."""
 
 
+EVIDENCE = (
+    (
+        "its incident records what every rank of the job does: stacks of all threads, state in "
+        "/proc, open sections, collectives (within 1 s), then SIGKILL"
+    ),
+    "an incident with the evidence of all ranks, then SIGKILL",
+)
+"""Words of the doctor, and those of a page that links to docs/incidents.md."""
+
+
 def faults() -> list[str]:
     """Rows of docs/failure-model.md."""
     plan = make_plan(parse_args([*EXAMPLE.split(), __file__], {}), {}, facts)
     return [
-        f"| {fault.name} | {fault.noticed} | {fault.then} | "
+        f"| {fault.name} | {fault.noticed} | {fault.then.replace(*EVIDENCE)} | "
         f"{'-' if fault.exit_code is None else fault.exit_code} |"
         for fault in faults_of(plan)
     ]
@@ -49,11 +59,14 @@ def code(text: str) -> str:
 
 
 def options(group: str) -> list[str]:
-    """Rows of docs/options.md: the options of a group that have an effect."""
+    """Rows of docs/options.md: the options of a group that have an effect.
+
+    With the reason for an empty default, which says what it means; --help-all has all reasons.
+    """
     return [
         f"| {code(each.name)}{f', `{each.short}`' if each.short else ''} | "
         f"{code(each.kind.unit) if each.kind else ''} | {_default(each)} | "
-        f"{cell(each.help)}{f' ({cell(each.why)})' if each.why else ''} |"
+        f"{cell(each.help)}{'' if _default(each) or not each.why else f' ({cell(each.why)})'} |"
         for each in OPTIONS
         if each.group == group and each.has_effect
     ]
@@ -65,18 +78,37 @@ def _default(option: Option) -> str:
 
 
 def fields() -> list[str]:
-    """Rows of docs/yaml.md: every field of the configuration."""
+    """Rows of docs/yaml.md: every field that has an effect, and the option that describes it."""
     default = FaultToleranceConfig()
+    option_of = {each.field: each.name for each in OPTIONS if each.field}
     return [
         f"| `{name}` | {code(each.kind.unit)} | `{show(getattr(default, name), each.kind)}` | "
-        + (_no_effect(each.idle) if each.idle else f"{cell(each.help)} ({cell(each.why)})")
-        + " |"
+        f"`{option_of[name]}` |"
         for name, each in SETTINGS.items()
+        if not each.idle
     ]
 
 
+def idle_fields() -> list[str]:
+    """Rows of docs/yaml.md: the fields without effect, by reason."""
+    reasons: dict[str, list[str]] = {}
+    for name, each in SETTINGS.items():
+        if each.idle:
+            reasons.setdefault(_no_effect(each.idle), []).append(f"`{name}`")
+    return [f"| {', '.join(names)} | {reason} |" for reason, names in reasons.items()]
+
+
 def _no_effect(idle: str) -> str:
-    return "no effect in this release" if idle == NOT_YET else f"no effect: {idle}"
+    return "not in this release" if idle == NOT_YET else idle
+
+
+def idle_options(*, later: bool) -> list[str]:
+    """Rows of docs/environment.md: options without effect, by reason."""
+    reasons: dict[str, list[str]] = {}
+    for each in OPTIONS:
+        if each.idle and (each.idle == NOT_YET) == later:
+            reasons.setdefault(_no_effect(each.idle), []).append(f"`{each.name}`")
+    return [f"| {', '.join(names)} | {reason} |" for reason, names in reasons.items()]
 
 
 def events() -> list[str]:
@@ -115,13 +147,10 @@ def _fields(record: type[object]) -> str:
 TABLES: Mapping[tuple[str, str], list[str]] = {
     ("failure-model.md", "| fault | noticed by | then | exit code |"): faults(),
     ("run-folder.md", "| kind | when | fields |"): events(),
-    ("environment.md", "| option | why |"): [
-        f"| `{each.name}` | {each.idle} |" for each in OPTIONS if each.idle not in ("", NOT_YET)
-    ],
-    ("environment.md", "| option | effect |"): [
-        f"| `{each.name}` | not yet |" for each in OPTIONS if each.idle == NOT_YET
-    ],
-    ("yaml.md", "| key | value | default | effect |"): fields(),
+    ("environment.md", "| option | why |"): idle_options(later=False),
+    ("environment.md", "| options | effect |"): idle_options(later=True),
+    ("yaml.md", "| key | value | default | option |"): fields(),
+    ("yaml.md", "| keys | without effect |"): idle_fields(),
     **{
         ("options.md", f"| {group} | value | default | effect |"): options(group)
         for group in GROUPS

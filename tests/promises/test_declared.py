@@ -18,7 +18,7 @@ DECLARED = {
         "A slip of the pen in the YAML file is an error"
     ),
     "fault-tolerance 3.3: of several open sections the last one decides": (
-        "A rank is hung as soon as one of its open sections is overdue"
+        "A rank is hung as soon as one of its open sections has timed out"
     ),
     "fault-tolerance 3.4: a learned timeout is the factor times the longest interval": (
         "they have a floor of 30 s, a restart lowers none"
@@ -30,7 +30,7 @@ DECLARED = {
         "Nothing is pickled on a socket; `IpcConnector` carries plain values."
     ),
     "fault-tolerance 4.4: a hung rank is killed as soon as it is found": (
-        "Before a hung rank is killed, all ranks of the job are looked at"
+        "Before a hung rank is killed, all ranks of the job are inspected"
     ),
     "fault-tolerance 5.1: a rendezvous backend other than c10d is an error, with exit code 1": (
         "`--rdzv-backend` may be any that torchrun takes"
@@ -39,7 +39,7 @@ DECLARED = {
         "A signal to the launcher ends it with exit code 1"
     ),
     "fault-tolerance 7.3: min-healthy goes on with healthy ranks of a node that lost one": (
-        "`min-healthy` on one node goes on without ranks that were lost in a call of the Wrapper"
+        "`min-healthy` on one node continues without ranks that were lost in a call of the Wrapper"
     ),
     "fault-tolerance 5.2: log server, attribution service, cycle info": (
         "Options of services that do not exist here"
@@ -76,7 +76,7 @@ DECLARED = {
         "What the function of a `ThreadedFinalize` raises is raised, and its rank leaves."
     ),
     "inprocess 5: a rank that hangs again and again is interrupted each time": (
-        "A rank whose own code hangs in three iterations in a row is ended"
+        "A rank whose own code hangs in three iterations in a row is killed"
     ),
     "inprocess 11: `wait_for_workers` of a TCPStore is True by default": (
         "`TCPStore(wait_for_workers=False)` is the default"

@@ -17,6 +17,7 @@ from holdfast.node import agent
 from holdfast.node.processes import sweeper
 from holdfast.node.pure.node import SWEEP_LIMIT_S, UNKILLABLE_AFTER_S
 from holdfast.node.records import run_dirs
+from tests.unit import helm_chart
 from tests.unit.kubernetes_fields import refused
 from tests.unit.test_deploy_examples import (
     DEPLOY,
@@ -31,12 +32,13 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def documents() -> dict[str, dict[str, Any]]:
-    """Every manifest that we tell people to use, by file and kind."""
+    """Every manifest that people are asked to apply, by file and kind."""
     found = {
-        f"{name}-{document['kind']}": document
-        for name, documents in MANIFESTS.items()
-        for document in documents
+        f"{path.stem}-{document['kind']}": document
+        for path in sorted(DEPLOY.glob("*.yaml"))
+        for document in yaml.safe_load_all(path.read_text())
     }
+    found |= {f"helm-{document['kind']}": document for document in helm_chart.manifests()}
     for page in sorted(DOCS.glob("*.md")):
         for block in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL):
             if "apiVersion:" in block:

@@ -39,7 +39,10 @@ def blocks(language: str) -> list[tuple[str, str]]:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_the_site_is_built_without_a_warning_and_needs_no_network(tmp_path: Path) -> None:
-    """A broken link, a page that no table of contents names, a docstring that cannot be read."""
+    """A broken link, a page that no table of contents names, a docstring that cannot be read.
+
+    Records of decisions, changelog and architecture are in no search, nor at the sidebar's top.
+    """
     pytest.importorskip("sphinx", reason="needs pip install 'holdfast[docs]'")
     done = subprocess.run(
         [
@@ -56,6 +59,12 @@ def test_the_site_is_built_without_a_warning_and_needs_no_network(tmp_path: Path
     options = (tmp_path / "site" / "options.html").read_text(encoding="utf-8")
     assert re.findall("[\u2018-\u201d\u2013]", options) == []  # text is copied as it was written
     assert "--max-restarts" in options
+    assert re.findall(r'class="toctree-l1"><a[^>]*href="(?:decisions|changelog|arch)', index) == []
+    search = (tmp_path / "site" / "searchindex.js").read_text(encoding="utf-8")
+    (names,) = re.findall(r'docnames":\[([^]]*)\]', search)
+    found = set(names.replace('"', "").split(","))
+    assert {"hang", "faq", "troubleshooting"} <= found
+    assert not any(name.startswith(("decisions", "changelog", "architecture")) for name in found)
 
 
 # ---------------------------------------------------------------- what pages show

@@ -37,10 +37,11 @@ workers-stop-timeout
 """
 """Specification 5.1; 5.2 is in test_arguments.py."""
 DESCRIBED = {
-    name.strip(" `"): effect.strip()
-    for _, name, _, effect, _ in (
+    name: effect.strip()
+    for _, names, _, effect, _ in (
         row.split("|", 4) for row in rows_of("environment.md", "| variable | read by | effect |")
     )
+    for name in re.findall("`([^`]+)`", names)
 }
 """Every variable that is read or known, and its effect, as docs/environment.md says."""
 _NAME = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
