@@ -96,7 +96,8 @@ def _kernel(digest: RankDigest, do: _Verb) -> str:
 
 def _loader(digest: RankDigest, do: _Verb) -> str:
     worker = f": worker {digest.worker}" if digest.worker else ""
-    return f"{do('waits')} for a data loader{at(digest)}{worker}"
+    where = at(digest.but(call=""))  # that is the loader's `__next__`
+    return f"{do('waits')} for a data loader{where}{worker}"
 
 
 def _computing(digest: RankDigest, do: _Verb) -> str:
