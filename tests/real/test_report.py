@@ -167,9 +167,10 @@ def other_clocks_change_nothing(run: FaultyRun, copy: Path) -> None:
     told, other = (
         as_json(story_of(read_run(folders))) for folders in (run.folders, [run.folders[0], copy])
     )
-    assert {(node["clock_ahead_s"], node["clock_set_by_s"]) for node in told["nodes"]} == {(0, 0)}
+    clocks = [(node["clock_ahead_s"], node["clock_set_by_s"]) for node in told["nodes"]]
+    assert all(abs(off_s) <= LATE_S for clock in clocks for off_s in clock)
     (ahead_s, set_by_s) = [
-        next(abs(node[key]) for node in other["nodes"] if node[key])
+        max(abs(node[key]) for node in other["nodes"])
         for key in ("clock_ahead_s", "clock_set_by_s")
     ]
     assert (ahead_s, set_by_s) == pytest.approx((3600.0, 3600.0), abs=late_s)
