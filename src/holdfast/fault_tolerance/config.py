@@ -145,7 +145,7 @@ class FaultToleranceConfig:
     evidence_timeout: float = _setting(
         1.0,
         values.Numeric("seconds", least=0),
-        "Longest time from the detection of a hang to the signal that ends the rank: meanwhile "
+        "Longest time from the detection of a hang to the signal that kills the rank: meanwhile "
         "every rank of the job is looked at; 0 looks at the hung rank alone",
         "the cause is mostly another rank than the first one found, and looking takes 0.1 s",
     )

@@ -120,7 +120,8 @@ class NetworkLog:
         """For this launcher, which has sent its last message."""
         self._leader_at: tuple[str, int] | None = None
         """Where the leader serves, as it says itself; it has answered there."""
-        self._checks: CallInThread[bool] | None = None
+        self._check: tuple[tuple[str, int], CallInThread[bool]] | None = None
+        """Whether it answers there, where that is not the address of the connection."""
         self._candidate: Successor | None = None
         """The launcher that this one would have lead the job, or that it looks for."""
         self._is_reached = False
@@ -182,6 +183,7 @@ class NetworkLog:
                 self._leave_link()
                 self._lead()
                 self._events += self._kept
+                self._kept = []
                 self._watch_endpoint(term)
             case _:
                 assert_never(effect)
@@ -348,7 +350,7 @@ class NetworkLog:
             self._report_candidate(NotReached(self._candidate.node))
             return
         if self._has_met:
-            address, own = self._leader_address, self._leader_at
+            address, own = self._leader_address, self._proof_at()
             self._look(lambda: self._finder.find_again(address, own))
             return
         if clock.monotonic() >= self._meet_by:
@@ -408,18 +410,20 @@ class NetworkLog:
         own = (at.addr, at.port)
         if own == self._leader_at or not at.port:
             return
-        self._leader_at = None
+        self._leader_at = self._check = None
         if own == self._leader_address[:2]:
             self._leader_at = own
             return
         finder = self._finder
+        self._check = own, CallInThread(lambda: finder.answers(*own), "holdfast-check")
 
-        def check() -> bool:
-            if answers := finder.answers(*own):
+    def _proof_at(self) -> tuple[str, int] | None:
+        """Where a refusal proves that this leader has died; None: nowhere, as far as is known."""
+        if self._leader_at is None and self._check is not None:
+            own, check = self._check
+            if check.has_ended() and check.result():
                 self._leader_at = own
-            return answers
-
-        self._checks = CallInThread(check, "holdfast-check")
+        return self._leader_at
 
     def _on_ended(self, why: str, *, is_proved: bool) -> None:
         if self._candidate is not None:
@@ -435,7 +439,7 @@ class NetworkLog:
     def _approach(self, successor: Successor) -> None:
         self._leave_link()
         self._candidate, self._is_reached = successor, False
-        self._leader_at = None
+        self._leader_at = self._check = None
         self._link = self._make_link(successor)
         self._look(lambda: self._finder.find_candidate(successor.addr, successor.port))
 

@@ -168,7 +168,7 @@ class Finder:
         """
         try:
             return connect_host(addr, port)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise ConnectionError(str(error)) from error
 
     def find_again(self, address: tuple[object, ...], own: tuple[str, int] | None) -> socket.socket:
@@ -204,7 +204,7 @@ class Finder:
         """Whether a program accepts connections there."""
         try:
             connect_host(addr, port).close()
-        except OSError:
+        except (OSError, UnicodeError):  # UnicodeError: a name of an impossible form
             return False
         return True
 
