@@ -308,7 +308,7 @@ class NetworkLog:
             broken=self._on_broken,
             lost=self._on_lost,
             log=LOGGER.warning,
-            ended=lambda why: self._on_ended(why, is_proved=True),
+            ended=self._on_replaced,
             reached=self._on_reached,
             released=self._on_released,
         )
@@ -424,6 +424,10 @@ class NetworkLog:
             if check.has_ended() and check.result():
                 self._leader_at = own
         return self._leader_at
+
+    def _on_replaced(self, why: str) -> None:
+        """Another program has the leader's address; behind a proxy's that proves nothing."""
+        self._on_ended(why, is_proved=self._proof_at() == self._leader_address[:2])
 
     def _on_ended(self, why: str, *, is_proved: bool) -> None:
         if self._candidate is not None:

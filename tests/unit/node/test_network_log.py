@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast.job.link.meeting_place import MeetingPlace
+from holdfast.job.pure.member import LeaderLost
 from holdfast.job.pure.membership import Successor
+from holdfast.job.pure.succession import LeaderDied
 from holdfast.node.network_log import NetworkLog
 from tests.waiting import until
 
@@ -71,3 +73,14 @@ def test_a_check_of_the_leader_before_that_ends_late_proves_nothing_of_the_next(
     finder.gate.set()
     until(late.has_ended, "the check has ended")
     assert log._proof_at() is None
+
+
+@pytest.mark.parametrize(("addr", "kind"), [("10.9.9.9", LeaderDied), ("10.0.0.1", LeaderLost)])
+def test_another_program_at_the_leader_s_address_proves_its_death_unless_a_proxy_has_it(
+    log: NetworkLog, addr: str, kind: type
+) -> None:
+    log._finder = finder = Answers(yes=True)
+    log._note_leader(Successor("n0", addr, PORT))
+    finder.gate.set()
+    log._on_replaced("the job was started again")
+    assert isinstance(log.take(), kind)
