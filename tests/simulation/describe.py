@@ -34,7 +34,7 @@ from holdfast.job.pure.membership import (
     StopCycle,
     Suspect,
 )
-from holdfast.job.pure.succession import Approach, Give, Leads, Release
+from holdfast.job.pure.succession import Approach, ClaimKey, Give, Leads, Release
 from holdfast.node.pure import node as ranks
 from holdfast.node.pure import rank_life
 from holdfast.node.pure.launcher import LeaveProcess, QuitProcess
@@ -140,6 +140,8 @@ def effect(one: Any) -> str:
         case Release(nodes, term, asks):
             back = f"gives back the votes of {' '.join(nodes)}"
             return f"{back}, and asks for them in term {term}" if asks else back
+        case ClaimKey(term, dead):
+            return f"claims the key in term {term}; dead: {' '.join(dead)}"
         case Leads(term=term, offers=offers):
             return f"leads in term {term}, by {' '.join(offer.node for offer in offers)}"
     return ""

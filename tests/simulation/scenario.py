@@ -7,7 +7,7 @@ gives the same one every time. Times are seconds of virtual time.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.job.pure.assign import Policy as NodePolicy
 from holdfast.job.pure.membership import EXCLUDE, SHUTDOWN
@@ -35,6 +35,24 @@ class Network:
     def longest_way_s(self) -> float:
         """Of a message, when nothing is cut off."""
         return max(self.delay_s[1], self.spike_s if self.spike else 0.0)
+
+
+@dataclass(frozen=True)
+class Store:
+    """Of another rendezvous backend: its key decides which launcher leads.
+
+    Attributes:
+        delay_s: Shortest and longest way to it, and back.
+        outages: From when to when it does not answer.
+        late: Probability that a change is carried out once more, up to a minute later; the launcher
+            that asked for it may be dead by then.
+        is_apart: A host that is cut off from the others reaches it.
+    """
+
+    delay_s: tuple[float, float] = (0.0005, 0.01)
+    outages: tuple[tuple[float, float], ...] = ()
+    late: float = 0.0
+    is_apart: bool = False
 
 
 # ---------------------------------------------------------------- what goes wrong
@@ -204,6 +222,7 @@ class Scenario:
         calls: The ranks of a host are in a call of the Wrapper for a part of each cycle.
         proofs: Probability that a launcher's kernel tells the leader of its end.
         others: Hosts whose launchers were started for another job, and come to this one's endpoint.
+        store: With the key of the leader; None: launchers vote.
     """
 
     hosts: int
@@ -222,6 +241,7 @@ class Scenario:
     calls: bool = False
     proofs: float = 0.0
     others: frozenset[int] = frozenset()
+    store: Store | None = None
 
     @property
     def troubled_until(self) -> float:
@@ -314,9 +334,28 @@ def random_takeovers(seed: int, hosts: int = 5) -> Scenario:
     Fewer than half of the hosts die, and some return. Unless hosts are cut off or sleep as well, or
     a kernel says nothing, the job must succeed.
     """
+    return _takeovers(random.Random(seed), hosts, (hosts - 1) // 2)
+
+
+def random_takeovers_by_key(seed: int, hosts: int = 3) -> Scenario:
+    """The same where a store has the key of the leader: all hosts but one may die."""
     rng = random.Random(seed)
-    minority = (hosts - 1) // 2
-    least = rng.randint(1, hosts - minority)
+    scenario = _takeovers(rng, hosts, rng.randint(1, hosts - 1))
+    outages: list[tuple[float, float]] = []
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        since = max(0.0, rng.choice(scenario.faults).at + rng.uniform(-1, 1))
+        outages.append((since, since + rng.choice((0.1, 3.0, 20.0, 60.0))))
+    store = Store(
+        delay_s=(0.0005, rng.choice((0.001, 0.1, 2.0))),
+        outages=tuple(outages),
+        late=rng.choice((0.0, 0.5)),
+        is_apart=rng.random() < 0.5,
+    )
+    return replace(scenario, store=store)
+
+
+def _takeovers(rng: random.Random, hosts: int, deaths: int) -> Scenario:
+    least = rng.randint(1, hosts - deaths)
     wanted = rng.randint(least, hosts)
     rules = Rules(
         nodes=NodePolicy(least, wanted),
@@ -335,9 +374,9 @@ def random_takeovers(seed: int, hosts: int = 5) -> Scenario:
     is_hostile = rng.random() < 0.6
     faults: list[Fault] = []
     at = rng.uniform(0 if is_hostile else 2, work_s)
-    doomed = [0, *rng.sample(range(1, hosts), minority - 1)]
+    doomed = [0, *rng.sample(range(1, hosts), deaths - 1)]
     if rng.random() < 0.5:
-        doomed = [*range(minority)]  # the successors, in order
+        doomed = [*range(deaths)]  # the successors, in order
     for host in doomed:
         if rng.random() < 0.3:  # in the middle of a restart
             faults.append(RankFails(at, rng.randrange(hosts), every=rng.random() < 0.5))

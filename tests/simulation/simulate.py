@@ -1,7 +1,8 @@
 """Run simulated jobs from a shell: ``python -m tests.simulation.simulate --seeds 1000 --nodes 8``.
 
 With ``--inprocess``, calls of a restartable function on so many ranks, instead of launchers; with
-``--takeovers``, jobs whose leaders die.
+``--takeovers``, jobs whose leaders die; with ``--by-key``, the same where a store has a key that
+names the leader.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from holdfast.job.pure.rules import Rules
 from tests.simulation.call_scenario import Call, RankFault, What, random_call
 from tests.simulation.inprocess import CallSimulation
 from tests.simulation.kernel import Kind, command
-from tests.simulation.scenario import RankFails, Scenario, random_scenario, random_takeovers
+from tests.simulation.scenario import (
+    RankFails,
+    Scenario,
+    random_scenario,
+    random_takeovers,
+    random_takeovers_by_key,
+)
 from tests.simulation.simulation import Result, Simulation
 
 
@@ -85,13 +92,21 @@ TAKEOVERS = Kind(
     _without_a_fault,
     _cost_of_a_job,
 )
+BY_KEY = Kind(
+    "--by-key",
+    "launchers per job, whose leaders die, and a store has the key of the leader",
+    random_takeovers_by_key,
+    lambda scenario, seed, trace: Simulation(scenario, seed, trace=trace),
+    _without_a_fault,
+    _cost_of_a_job,
+)
 simulate, simulate_call = JOBS.simulate, CALLS.simulate
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Report the findings; 1 if any promise was broken."""
     return command(
-        [JOBS, CALLS, TAKEOVERS],
+        [JOBS, CALLS, TAKEOVERS, BY_KEY],
         "python -m tests.simulation.simulate",
         "Simulate jobs of many launchers with faults, and check every promise at every step.",
         argv,

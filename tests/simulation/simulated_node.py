@@ -24,6 +24,7 @@ from holdfast.job.pure.leader import Leader, ReadIteration
 from holdfast.job.pure.member import RanksFailed, StartRanks
 from holdfast.job.pure.membership import FailureReport
 from holdfast.job.pure.succession import Succession
+from holdfast.job.pure.succession_by_key import SuccessionByKey
 from holdfast.node.pure import launcher as machine
 from holdfast.node.pure import node, rank_life
 from holdfast.node.pure.cycle_events import CycleEnding
@@ -138,6 +139,8 @@ class SimulatedNode:
     bound_to: SimulatedNode | None = None
     """The launcher that has its vote."""
     voted_at: float = 0.0
+    answered: set[str] = field(default_factory=set)
+    """Launchers that have accepted its connection: from then on a refusal is proof."""
     was_held_up: bool = False
     """What its new leader decided may have been old when it came."""
     heard_until: dict[int, float] = field(default_factory=dict)
@@ -510,8 +513,9 @@ class SimulatedNode:
             self.arm()
 
 
-def launcher_of(member: Any, rules: Any, nproc: int) -> Launcher:
+def launcher_of(member: Any, rules: Any, nproc: int, *, by_key: bool = False) -> Launcher:
     """The machines of one launcher."""
+    succession = SuccessionByKey(member.pace) if by_key else Succession(member.pace)
     return machine.Launcher(
         node.Node(
             nproc,
@@ -523,5 +527,5 @@ def launcher_of(member: Any, rules: Any, nproc: int) -> Launcher:
         ),
         member,
         rules,
-        None if rules.is_of_one else Succession(member.pace),
+        None if rules.is_of_one else succession,
     )

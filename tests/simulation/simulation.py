@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from holdfast.base.pure.codec import decode, encode
 from holdfast.base.pure.common_events import Begin, ControlRequested, SignalArrived
 from holdfast.base.pure.never import assert_never
 from holdfast.job.pure.leader import LauncherEnded, Leader
+from holdfast.job.pure.leader_key import Claimed, KeyOver, LeaderKey, claim
 from holdfast.job.pure.member import LeaderLost, Member, StartRanks
 from holdfast.job.pure.membership import (
     DECISIONS,
@@ -42,6 +43,7 @@ from holdfast.job.pure.membership import (
 )
 from holdfast.job.pure.succession import (
     Approach,
+    ClaimKey,
     Follows,
     Give,
     LeaderDied,
@@ -92,6 +94,9 @@ WORKLOAD = Workload("script", "train.py", contents="1f", path="a0", is_named=Tru
 """Of the job."""
 OTHER_WORKLOAD = replace(WORKLOAD, name="eval.py", contents="2e", path="b1")
 """Of launchers that were started for another one."""
+
+
+Steps = Generator[tuple[str, LeaderKey], str, Claimed]
 
 
 @dataclass(frozen=True)
@@ -155,6 +160,8 @@ class Simulation(World):
         self._home: SimulatedNode | None = None
         """The launcher that leads, or led last."""
         self.takeovers = 0
+        self._key = ""
+        """Of the store, where there is one."""
         self._log: list[Decision] = []
         self._promises = JobPromises(
             self.scenario, self.clock, self._launchers, self._by_node, self.check
@@ -228,7 +235,12 @@ class Simulation(World):
         one = SimulatedNode(
             self,
             host,
-            launcher_of(Member(node, desc, pace), self._rules, scenario.nproc),
+            launcher_of(
+                Member(node, desc, pace),
+                self._rules,
+                scenario.nproc,
+                by_key=scenario.store is not None,
+            ),
             random.Random(self._rng.random()),
             scenario.work_s,
             scenario.slow_stop,
@@ -272,6 +284,8 @@ class Simulation(World):
 
     def _meet(self, one: SimulatedNode, home: SimulatedNode) -> None:
         one.follows = home
+        if one is home and not self._key:
+            self._key = str(self._key_of(one, 0))
         one.tell(Met(leads=one is home, port=1 + one.host))
         leader = one.core.leader
         if leader is None or one is not home or self.takeovers:
@@ -420,6 +434,10 @@ class Simulation(World):
                     released = Released(one.name, term, asks)
                     voter = self._by_node[node]
                     self._ways.send(one, voter, partial(self._released, one, voter, released))
+            case ClaimKey(term, dead):
+                self.say(one.name, effect)
+                steps = claim(self._key_of(one, term), dead)
+                self._ask_store(one, steps, *next(steps))
             case Leads():
                 self.say(one.name, effect)
                 self._take_over(one, effect)
@@ -542,11 +560,17 @@ class Simulation(World):
     def _answer(self, one: SimulatedNode, target: SimulatedNode, node: str, *, late: bool) -> None:
         is_there = target.alive and not target.has_quit
         is_awake = self.clock.now >= target.paused_until
+        if not is_there and not late and target.name in one.answered:
+            one.tell(PeerDied(node))
+            return
         if is_there and not is_awake and not late:
             again = partial(self._answer, one, target, node, late=True)
             self.clock.call_in(NO_ANSWER_S, again)
             return
-        one.tell(Reached(node) if is_there and is_awake and not late else NotReached(node))
+        is_reached = is_there and is_awake and not late
+        if is_reached:
+            one.answered.add(target.name)
+        one.tell(Reached(node) if is_reached else NotReached(node))
 
     def _give(self, one: SimulatedNode, target: SimulatedNode, offer: Offer) -> None:
         one.bound_to, one.follows = target, None
@@ -592,6 +616,46 @@ class Simulation(World):
             if voter is not one:
                 self._follows(voter, one)
         self._meet_all()
+
+    def _key_of(self, one: SimulatedNode, term: int) -> LeaderKey:
+        return LeaderKey(one.core.member.desc.addr, 1 + one.host, term, one.name)
+
+    def _ask_store(self, one: SimulatedNode, steps: Steps, expected: str, value: LeaderKey) -> None:
+        """One `compare_set`; a launcher that dies meanwhile does not learn what came of it."""
+        store = self.scenario.store
+        assert store is not None
+        arrive = partial(self._swap, one, steps, expected, str(value))
+        self.clock.call_at(self._ways.to_store_at(store, one.host), arrive)
+        if self._rng.random() < store.late:
+            late_s = self._rng.choice((1.0, 60.0)) * self._rng.random()
+            self.clock.call_in(late_s, partial(self._set_late, expected, str(value)))
+
+    def _swap(self, one: SimulatedNode, steps: Steps, expected: str, value: str) -> None:
+        store = self.scenario.store
+        assert store is not None
+        answer = partial(self._answered, one, steps, self.compare_set(expected, value))
+        at = self._ways.to_store_at(store, one.host)
+        self.clock.call_at(at, partial(one.clock.act, answer))
+
+    def _set_late(self, expected: str, value: str) -> None:
+        self.compare_set(expected, value)
+
+    def compare_set(self, expected: str, value: str) -> str:
+        """As each store does it."""
+        if self._key == expected:
+            self.say("store", f"{value} in the place of {expected}")
+            self._key = value
+        return self._key
+
+    def _answered(self, one: SimulatedNode, steps: Steps, found: str) -> None:
+        if not one.alive or one.has_quit:
+            return
+        try:
+            self._ask_store(one, steps, *steps.send(found))
+        except StopIteration as end:
+            claimed: Claimed = end.value
+            assert not isinstance(claimed, KeyOver)
+            one.tell(claimed)
 
     def _is_gone(self, one: SimulatedNode) -> None:
         """A launcher has left: nobody reaches it any more."""

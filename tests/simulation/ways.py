@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from holdfast.testing.clock import VirtualClock
-from tests.simulation.scenario import Cut, Network
+from tests.simulation.scenario import Cut, Network, Store
 from tests.simulation.simulated_node import SimulatedNode
 
 NO_ANSWER_S = 3.0
@@ -52,6 +52,15 @@ class Ways:
         for since, until in sorted(self._out[source.host] + self._in[target.host]):
             if since <= at < until:
                 at = until + self.delay_s()
+        return at
+
+    def to_store_at(self, store: Store, host: int) -> float:
+        """When something sent now arrives at the store, or comes back from it."""
+        at = self.clock.now + self.rng.uniform(*store.delay_s)
+        cuts = [] if store.is_apart else self._out[host] + self._in[host]
+        for since, until in sorted([*cuts, *store.outages]):
+            if since <= at < until:
+                at = until + self.rng.uniform(*store.delay_s)
         return at
 
     def in_order(self, source: SimulatedNode, target: SimulatedNode) -> float:

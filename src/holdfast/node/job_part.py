@@ -16,6 +16,7 @@ from holdfast.job.pure.member import Member
 from holdfast.job.pure.membership import Descriptor
 from holdfast.job.pure.rules import RestartPolicy, Rules
 from holdfast.job.pure.succession import Succession
+from holdfast.job.pure.succession_by_key import SuccessionByKey
 from holdfast.job.pure.timing import Pace
 from holdfast.node.console import LOGGER
 from holdfast.node.job_log import JobLog, LocalLog
@@ -63,9 +64,12 @@ def make_launcher(plan: LaunchPlan, node_id: str, port: int) -> Launcher:
         evidence=NodeEvidence(evidence_s(plan), socket.gethostname()),
     )
     pace = Pace.of_one() if plan.meeting is None else plan.meeting.pace
-    moves = plan.meeting is not None and plan.meeting.place.other is None
+    succession = None
+    if plan.meeting is not None:
+        has_key = plan.meeting.place.other is not None
+        succession = SuccessionByKey(pace) if has_key else Succession(pace)
     member = Member(node_id, _descriptor(plan, port), pace)
-    return Launcher(node, member, make_rules(plan), Succession(pace) if moves else None)
+    return Launcher(node, member, make_rules(plan), succession)
 
 
 def evidence_s(plan: LaunchPlan) -> float:

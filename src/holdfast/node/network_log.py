@@ -32,6 +32,7 @@ from holdfast.job.link.finding import (
 from holdfast.job.link.job_server import JobServer
 from holdfast.job.link.leader_link import LeaderLink, LinkCallbacks
 from holdfast.job.pure.leader import LauncherEnded
+from holdfast.job.pure.leader_key import Claimed, KeyOver, LeaderKey
 from holdfast.job.pure.link import LeadYourself, LedElsewhere, NotAdmitted
 from holdfast.job.pure.member import LeaderLost
 from holdfast.job.pure.membership import (
@@ -46,8 +47,11 @@ from holdfast.job.pure.membership import (
 )
 from holdfast.job.pure.succession import (
     Approach,
+    ClaimKey,
     Follows,
     Give,
+    KeyHeld,
+    KeyTaken,
     LeaderDied,
     Leads,
     NotReached,
@@ -57,12 +61,12 @@ from holdfast.job.pure.succession import (
     Released,
     ToShell,
 )
-from holdfast.job.pure.timing import LAST_WORDS_S
+from holdfast.job.pure.timing import LAST_WORDS_S, Pace
 from holdfast.net.address import interface_of
 from holdfast.net.pure.address import Endpoint
 from holdfast.net.tcp import tune
 from holdfast.node.late_launcher import EndedJobs
-from holdfast.node.pure.launcher import Event, Met, SteppedDown
+from holdfast.node.pure.launcher import Deposed, Event, Met, SteppedDown
 
 if TYPE_CHECKING:
     from holdfast.job.link.meeting_place import MeetingPlace
@@ -71,6 +75,8 @@ if TYPE_CHECKING:
     from holdfast.net.loop import Loop
 
 LOGGER = logging.getLogger("holdfast")
+_STORE_ANSWERS_S = 2.0
+"""A store that is there has answered by then."""
 
 
 class NetworkLog:
@@ -95,7 +101,7 @@ class NetworkLog:
             else None
         )
         before = self._ended_jobs.end_before_start if self._ended_jobs else lambda: None
-        self._finder = Finder(place, before)
+        self._finder = Finder(place, node_id, before)
         self._node_id = node_id
         self._name = f"{socket.gethostname()} (pid {os.getpid()})"
         self._events: deque[Event] = deque()
@@ -108,6 +114,12 @@ class NetworkLog:
         self._link: LeaderLink | None = None
         self._leads = False
         self._election: Election | None = None
+        self._key: CallInThread[Claimed] | CallInThread[LeaderKey | None] | None = None
+        """It is being claimed, or looked at."""
+        self._key_late_at: float | None = None
+        """When to log that the store has not answered the claim."""
+        self._have_answered: set[tuple[str, int]] = set()
+        """Candidates, at their own addresses: a refusal there is proof from then on."""
         self._leader_address: tuple[object, ...] = ()
         self._has_met = False
         self._meet_by = 0.0
@@ -166,6 +178,8 @@ class NetworkLog:
         self._has_formed = self._has_formed or isinstance(decision, Round)
         self._events.append(decision)
         self._server.publish(decision)
+        if isinstance(decision, Round) and (election := self._election) is not None:
+            self._key = CallInThread(election.usurper, "holdfast-key", self._wake)
 
     def move(self, effect: ToShell) -> None:
         """See :meth:`.JobLog.move`."""
@@ -179,12 +193,15 @@ class NetworkLog:
                 assert self._server is not None
                 for node in nodes:
                     self._server.release(node, term, asks=asks)
+            case ClaimKey():
+                self._claim(effect)
             case Leads(term):
                 self._leave_link()
                 self._lead()
                 self._events += self._kept
                 self._kept = []
-                self._watch_endpoint(term)
+                if self._election is None:
+                    self._watch_endpoint(term)
             case _:
                 assert_never(effect)
 
@@ -205,13 +222,21 @@ class NetworkLog:
     def next_deadline(self) -> float | None:
         """See :meth:`.JobLog.next_deadline`."""
         parts = self._server, self._link, self._endpoint
-        return earliest(*(part.next_deadline() for part in parts if part is not None))
+        deadlines = (part.next_deadline() for part in parts if part is not None)
+        return earliest(self._key_late_at, *deadlines)
 
     def on_time(self) -> None:
         """See :meth:`.JobLog.on_time`."""
         for part in (self._server, self._link, self._endpoint):
             if part is not None:
                 part.on_time()
+        if self._key_late_at is not None and clock.monotonic() >= self._key_late_at:
+            self._key_late_at = None
+            LOGGER.warning(
+                "the rendezvous backend at %s does not answer, and only there a launcher can take "
+                "the lead: this one tries again for up to %g s, and leaves the job then",
+                *(self._place, self._store_s),
+            )
 
     def close(self) -> None:
         """See :meth:`.JobLog.close`."""
@@ -234,7 +259,7 @@ class NetworkLog:
                 os.close(end)
 
     # ------------------------------------------------------------ looking for the leader
-    def _look(self, call: Callable[[], WayIn] | Callable[[], socket.socket]) -> None:
+    def _look(self, call: Callable[[], WayIn | socket.socket | None]) -> None:
         """In the place of an earlier search; its result is dropped."""
         self._search = CallInThread(call, "holdfast-find", self._wake)
 
@@ -248,6 +273,7 @@ class NetworkLog:
             os.read(self._wake_read, 4096)
         if self._endpoint is not None:
             self._endpoint.on_connected()
+        self._on_key()
         search = self._search
         if search is None or not search.has_ended():
             return  # an earlier one has
@@ -271,8 +297,11 @@ class NetworkLog:
             self._on_found(found)
         self._on_news()
 
-    def _on_found(self, found: WayIn | socket.socket) -> None:
+    def _on_found(self, found: WayIn | socket.socket | None) -> None:
         assert self._loop is not None
+        if found is None:
+            self._lead_as_first()
+            return
         if isinstance(found, socket.socket):
             self._connect(found)
             return
@@ -392,10 +421,13 @@ class NetworkLog:
 
     def _on_lead(self, answer: LeadYourself) -> None:
         self._log_other_job(answer.host_of)
+        self._lead_as_first()
+        self._on_news()
+
+    def _lead_as_first(self) -> None:
         self._log_first()
         self._link = None
         self._lead()
-        self._on_news()
 
     def _on_lost(self, why: str) -> None:
         if self._candidate is not None:
@@ -430,9 +462,10 @@ class NetworkLog:
         self._on_ended(why, is_proved=self._proof_at() == self._leader_address[:2])
 
     def _on_ended(self, why: str, *, is_proved: bool) -> None:
-        if self._candidate is not None:
-            # It has answered, and is dead.
-            self._report_candidate(PeerDied(self._candidate.node))
+        if (candidate := self._candidate) is not None:
+            has_answered = is_proved or (candidate.addr, candidate.port) in self._have_answered
+            event = PeerDied if has_answered else NotReached
+            self._report_candidate(event(candidate.node))
         elif is_proved and not self._is_over and not self._has_ended:
             self._events.append(LeaderDied(why))
             self._on_news()
@@ -457,7 +490,46 @@ class NetworkLog:
         if self._candidate is not None:
             self._is_reached = True
             self._leader_at = (self._candidate.addr, self._candidate.port)
+            self._have_answered.add(self._leader_at)
             self._report_candidate(Reached(self._candidate.node))
+
+    def _claim(self, claim: ClaimKey) -> None:
+        election, stop, patience_s = self._election, self._finder.stop, self._store_s
+        assert election is not None
+        self._key_late_at = clock.monotonic() + _STORE_ANSWERS_S
+        self._key = CallInThread(
+            lambda: election.claim(claim.term, claim.dead, stop, patience_s),
+            "holdfast-key",
+            self._wake,
+        )
+
+    @property
+    def _store_s(self) -> float:
+        """How long a store may be away in which a launcher is to take the lead."""
+        return Pace.of(self._place.silence_s).return_s
+
+    def _on_key(self) -> None:
+        """The key may have been claimed, or looked at."""
+        if self._key is None or not self._key.has_ended():
+            return
+        key, self._key, self._key_late_at = self._key, None, None
+        if self._is_over:
+            return
+        try:
+            found = key.result()
+        except Exception as error:  # noqa: BLE001 - a backend may raise anything
+            found = None
+            if not self._leads:
+                self._lose(str(error))
+        match found:
+            case KeyTaken() | KeyHeld():
+                self._events.append(found)
+            case KeyOver(how):
+                self._lose(f"the job is over, as its rendezvous backend says: {how}")
+            case LeaderKey(addr, port, term):
+                where = Endpoint(addr, port)
+                self._events.append(Deposed(f"the launcher at {where} leads it, in term {term}"))
+        self._on_news()
 
     def _watch_endpoint(self, term: int) -> None:
         """A launcher that starts there later would lead a job of its own."""
@@ -519,8 +591,7 @@ class NetworkLog:
         assert self._own is not None
         self._has_met = True
         if not self._is_leaving():
-            moves = self._server is not None and self._place.other is None
-            port = self._server.port if self._server is not None and moves else 0
+            port = self._server.port if self._server is not None else 0
             self._events.append(Met(leads, self._own.address, port))
             self._on_news()
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.base.pure.value import Value
+from holdfast.job.pure.leader_key import LeaderKey
 from holdfast.net.address import gloo_interface, is_own_address, publish, way_to_endpoint
 from holdfast.net.pure.address import unmapped
 from holdfast.net.reach import (
@@ -29,6 +30,8 @@ LOGGER = logging.getLogger("holdfast")
 _BACKLOG = 4096
 _PAUSE_S = 0.5
 """Before another attempt, where an attempt has failed and nothing says when one will not."""
+_TAKEN_OVER_BY = 4 / 3
+"""After so many times the silence a dead leader has a successor, if any launcher follows it."""
 _WHAT_TO_DO = (
     "The launcher there leads the job: check the endpoint (--rdzv-endpoint), that it was started "
     "and that no firewall is between; if it comes up later, give more time (--rdzv-conf "
@@ -79,7 +82,7 @@ class NoTorchError(Exception):
 class LeaderEndedError(ConnectionError):
     """The host of the leader is there, and no process listens where the leader did.
 
-    ``is_proved`` False: it may be that of a proxy.
+    ``is_proved`` False: it may be that of a proxy, or of a firewall.
     """
 
     def __init__(self, *, is_proved: bool) -> None:
@@ -92,14 +95,19 @@ class Finder:
 
     Args:
         place: Where they meet.
+        node_id: Of the launcher.
         ended_before: How the job of this launcher has ended already, as this host knows; None: it
             has not, or nothing proves it. Asked when no launcher is found at an endpoint of this
             host.
     """
 
-    def __init__(self, place: MeetingPlace, ended_before: Callable[[], End | None]) -> None:
+    def __init__(
+        self, place: MeetingPlace, node_id: str, ended_before: Callable[[], End | None]
+    ) -> None:
         self._place = place
+        self._node_id = node_id
         self._ended_before = ended_before
+        self._election: Election | None = None
         self.stop = threading.Event()
 
     def find(self) -> WayIn:
@@ -147,10 +155,15 @@ class Finder:
         except PeerUnreachableError as error:
             raise ConnectionError(f"{error}. {_WHAT_TO_DO}") from None
 
-    def find_endpoint_again(self) -> socket.socket:
-        """The same, where the other end has closed the connection at once."""
+    def find_endpoint_again(self) -> socket.socket | None:
+        """The same, where the other end has closed the connection at once.
+
+        None: the key of another backend names this launcher now.
+        """
         self.stop.wait(_PAUSE_S)
-        return self.find_endpoint()
+        if self._election is None:
+            return self.find_endpoint()
+        return self._election.hold(self.stop, self._place.connect_s)
 
     def find_at(self, addr: str, port: int) -> socket.socket:
         """Connect to a launcher that another one, or another backend, has named.
@@ -168,6 +181,8 @@ class Finder:
         """
         try:
             return connect_host(addr, port)
+        except ConnectionRefusedError:
+            raise LeaderEndedError(is_proved=False) from None
         except (OSError, UnicodeError) as error:
             raise ConnectionError(str(error)) from error
 
@@ -224,10 +239,10 @@ class Finder:
         self._log_search()
         place, listener = self._place, _listen(0)
         own = self._own_address(None)
-        election = Election(asked, place.run_id, own.address, listener.getsockname()[1])
-        leader = election.hold(self.stop, place.connect_s)
-        connected = None if leader is None else self.find_at(*leader)
-        return WayIn(listener, own, connected, election)
+        named = LeaderKey(own.address, listener.getsockname()[1], 0, self._node_id)
+        dead_s = _TAKEN_OVER_BY * place.silence_s
+        self._election = election = Election(asked, place.run_id, named, dead_s)
+        return WayIn(listener, own, election.hold(self.stop, place.connect_s), election)
 
     def _refuse_if_late(self, listener: socket.socket) -> None:
         if (end := self._ended_before()) is not None:

@@ -276,6 +276,9 @@ class LeaderLink:
             self._lose(self._other_secret())
         elif why is Refusal.NOT_LEADER and self._session:
             self._end("its launcher has ended, and another one has its address")
+        elif why is Refusal.NOT_LEADER and self._channel is not None:
+            self._leave(self._channel)
+            self._do.broken(why.value)  # not yet, or no more
         elif why is Refusal.OTHER_SESSION:
             self._end("its launcher has ended, and the job was started again")
         else:

@@ -1,8 +1,9 @@
 """The leader of a job, found in the store of another rendezvous backend: etcd, or a plug-in.
 
-One key of that store holds the address of the launcher that leads; the first to set it leads, and a
-launcher that finds a dead one there takes its place. All else goes over connections between the
-launchers (``job_server.py``), so the store may be away once they have met.
+One key of that store names the launcher that leads (:mod:`holdfast.job.pure.leader_key`); the first
+to set it leads, and when it has died, one of the others changes it
+(:mod:`holdfast.job.pure.succession_by_key`). All else goes over connections between the launchers
+(``job_server.py``), so once they have met the store may be away while no leader dies.
 
 - ``etcd`` and ``etcd-v2``: torch's EtcdStore, below a folder of the job's own.
 - A backend made of torch's ``create_handler(store, backend, params)``: that store.
@@ -16,6 +17,8 @@ Importing this module imports torch.
 from __future__ import annotations
 
 import functools
+import logging
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -30,15 +33,15 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRende
 from holdfast.base import clock
 from holdfast.base.torch_private import Store, registered_backends, store_of_all_rounds
 from holdfast.job.link.meeting_place import OtherBackend
+from holdfast.job.pure.leader_key import Claimed, LeaderKey, claim, how_over, over, parse_key
+from holdfast.job.pure.succession import KeyTaken
 from holdfast.job.pure.timing import TRY_AGAIN_S
-from holdfast.net.pure.address import Endpoint, parse_endpoint
 from holdfast.net.reach import PeerUnreachableError, connect_when_reachable
 
+LOGGER = logging.getLogger("holdfast")
 ETCD = ("etcd", "etcd-v2")
-_OVER = "over: "
-"""Begins the value of the key when the job has ended."""
-_LEADER_S = 10.0
-"""How long a leader that the key names may take to accept a connection."""
+_LOOK_S = 1.0
+"""How often a launcher that finds a dead leader looks whether another one has taken its place."""
 _T = TypeVar("_T")
 
 
@@ -47,82 +50,143 @@ class BackendError(ConnectionError):
 
 
 class Election:
-    """The key that says which launcher leads.
+    """The key that says which launcher leads. Its methods may wait: for a thread.
 
     Args:
         asked: The backend.
         run_id: Of the job.
-        addr, port: Where this launcher would lead.
+        own: The value of the key that names this launcher.
+        dead_s: After so long a launcher that is new takes the place of a leader that it cannot
+            reach. Those that have followed that one take it earlier.
     """
 
-    def __init__(self, asked: OtherBackend, run_id: str, addr: str, port: int) -> None:
+    def __init__(self, asked: OtherBackend, run_id: str, own: LeaderKey, dead_s: float) -> None:
         self._asked = asked
         self._run_id = run_id
-        self._own = str(Endpoint(addr, port))
+        self._own = own
+        self._dead_s = dead_s
         self._key = f"holdfast/{run_id}/leader"
         self._store: Any = None
         self._handler: RendezvousHandler | None = None  # with whatever it keeps alive
+        self._lock = threading.Lock()
 
-    def hold(self, stop: threading.Event, patience_s: float) -> tuple[str, int] | None:
-        """The launcher that leads, which accepts connections; None: this one leads.
+    def hold(self, stop: threading.Event, patience_s: float) -> socket.socket | None:
+        """A connection to the launcher that leads; None: this one leads.
 
         Raises:
             BackendError: The backend gives no store, or not within ``patience_s``.
             ConnectionError: The job is over, or the leader cannot be reached.
         """
-        self._patiently(self._open, stop, patience_s)
-        expected = ""
+        if self._store is None:
+            self._patiently(self._open, stop, patience_s)
+        expected, seen, dead_at = "", "", 0.0
         while True:
             swap = functools.partial(self._swap, expected, self._own)
-            leader = self._patiently(swap, stop, patience_s)
-            if leader == self._own:
+            found = self._patiently(swap, stop, patience_s)
+            if found == str(self._own):
                 return None
-            if leader.startswith(_OVER):
-                raise ConnectionError(
-                    f"launchers cannot meet: the job {self._run_id!r} is over there "
-                    f"({leader[len(_OVER) :]}); a store that outlives jobs needs another "
-                    "--rdzv-id for each"
-                )
-            at = parse_endpoint(leader)
-            assert at.port is not None
+            leader = self._parse(found)
             try:
-                connect_when_reachable(at.host, at.port, _LEADER_S, stop).close()
-            except PeerUnreachableError:
-                if leader == expected:
+                return connect_when_reachable(leader.addr, leader.port, _LOOK_S, stop)
+            except PeerUnreachableError as error:
+                if found == expected or stop.is_set():
                     raise
-                expected = leader  # a leader that is dead, unless another launcher was faster
-            else:
-                return at.host, at.port
+                if found != seen:
+                    seen, dead_at = found, clock.monotonic() + self._dead_s
+                    LOGGER.info(
+                        "%s: it led the job %r. This launcher waits up to %g s for another one "
+                        "that takes its place",
+                        *(error, self._run_id, self._dead_s),
+                    )
+                is_dead = clock.monotonic() >= dead_at
+                expected = found if is_dead else ""
+                self._own = self._own.but(term=leader.term)
+
+    def claim(
+        self, term: int, dead: tuple[str, ...], stop: threading.Event, patience_s: float
+    ) -> Claimed:
+        """See :class:`.ClaimKey`; tries again for ``patience_s`` while the store is away.
+
+        Raises:
+            BackendError: It was away for so long.
+        """
+        steps = claim(self._own.but(term=term), dead)
+        expected, value = next(steps)
+        while True:
+            swap = functools.partial(self._swap, expected, value)
+            try:
+                found = self._patiently(swap, stop, patience_s, once_open=True)
+                expected, value = steps.send(found)
+            except StopIteration as end:
+                claimed: Claimed = end.value
+                if isinstance(claimed, KeyTaken):
+                    self._own = self._own.but(term=claimed.term)
+                return claimed
+
+    def usurper(self) -> LeaderKey | None:
+        """The launcher that has taken the key from this one; None: none has.
+
+        A new launcher that takes it keeps the term: it has only not reached this one.
+
+        Raises:
+            Exception: Any, of the store.
+        """
+        found = self._swap(str(self._own), self._own)
+        if how_over(found) is not None:
+            return None
+        holder = parse_key(found)
+        return holder if holder.term > self._own.term else None
 
     def end(self, cause: str) -> None:
         """The job that this launcher led is over: launchers that come late are to know."""
-        self._swap(self._own, f"{_OVER}{cause}")
+        self._swap(str(self._own), over(cause))
 
-    def _swap(self, expected: str, value: str) -> str:
+    def _parse(self, found: str) -> LeaderKey:
+        how = how_over(found)
+        if how is None:
+            return parse_key(found)
+        raise ConnectionError(
+            f"launchers cannot meet: the job {self._run_id!r} is over there ({how}); a store that "
+            "outlives jobs needs another --rdzv-id for each"
+        )
+
+    def _swap(self, expected: str, value: LeaderKey | str) -> str:
         """The value after the attempt."""
-        found: bytes = self._store.compare_set(self._key, expected, value)
+        with self._lock:
+            found: bytes = self._store.compare_set(self._key, expected, str(value))
         return found.decode(errors="replace")
 
     def _patiently(
-        self, operation: Callable[[], _T], stop: threading.Event, patience_s: float
+        self,
+        operation: Callable[[], _T],
+        stop: threading.Event,
+        patience_s: float,
+        *,
+        once_open: bool = False,
     ) -> _T:
-        """Try again while the store is away."""
+        """Try again while the store is away; ``once_open``: it has worked, so any error says so."""
         until = clock.monotonic() + patience_s
         while True:
             try:
                 return operation()
-            except ConnectionError:
-                raise
             except Exception as error:  # a backend may raise anything
+                if isinstance(error, ConnectionError) and not once_open:
+                    raise
                 is_away = getattr(self._store, "is_away", None)
-                again = is_away is not None and is_away(error) and clock.monotonic() < until
-                if again and not stop.wait(TRY_AGAIN_S):
+                may_return = once_open or (is_away is not None and is_away(error))
+                if may_return and clock.monotonic() < until and not stop.wait(TRY_AGAIN_S):
                     continue
-                text = str(error).partition("\n")[0]
+                text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+                name, endpoint = self._asked.name, self._asked.endpoint
+                if once_open:
+                    raise BackendError(
+                        f"the rendezvous backend {name!r} at {endpoint!r} has not answered for "
+                        f"{patience_s:g} s ({text}), and only there a launcher can take the lead"
+                    ) from error
                 raise BackendError(
-                    f"launchers cannot meet: the rendezvous backend {self._asked.name!r} gives no "
-                    f"store ({type(error).__name__}: {text}); its endpoint is "
-                    f"{self._asked.endpoint!r} (--rdzv-endpoint), its options are --rdzv-conf"
+                    f"launchers cannot meet: the rendezvous backend {name!r} gives no store "
+                    f"({text}); its endpoint is {endpoint!r} (--rdzv-endpoint), its options are "
+                    "--rdzv-conf"
                 ) from error
 
     def _open(self) -> None:

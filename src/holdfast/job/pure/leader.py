@@ -262,6 +262,7 @@ class Leader:
             case msg.Join():
                 self._on_join(message, now)
             case msg.Offer(join=join):
+                self._note_more(message, now)
                 self._on_join(join, now)
             case msg.StateChanged():
                 self._on_state(message, now)
@@ -305,8 +306,7 @@ class Leader:
 
     def _on_join(self, join: msg.Join, now: float) -> None:
         node = join.node
-        if self.inherited is not None:
-            self._newest = max(self._newest, join.have_cycle)
+        self._newest = max(self._newest, join.have_cycle)
         was_in_it = node in self._states
         if was_in_it and (self.phase is LeaderPhase.RUNNING or join.have_cycle < self.cycle):
             return  # a late copy: an active node joins again only after a Stop
@@ -330,6 +330,11 @@ class Leader:
             may_grow = rules.grow and rules.restart is RestartPolicy.ANY_FAILED
             if may_grow and len(self._states) < rules.nodes.wanted:
                 self._grow_at = self._restarts.started_at + rules.grow_cooldown_s
+
+    def _note_more(self, offer: msg.Offer, now: float) -> None:
+        """It knows a later round: that one spent its restarts, and the death of its leader one."""
+        if self.inherited is None or offer.last > self.inherited.round.version:
+            self._restarts.at_least(offer.restarts_used + 1, now)
 
     def _refuses_workload(self, join: msg.Join) -> bool:
         """Refuse a launcher of another job, before it has a place; report any other difference."""

@@ -243,6 +243,7 @@ class Offer(Value):
         is_sure: No later round can have been formed: its cycle ran when the leader died.
         ended: Launchers that have died, as their kernels say; the leader is one.
         incident: Number of the last one that it knows of.
+        restarts_used: As the last round has it.
     """
 
     node: Name
@@ -252,6 +253,7 @@ class Offer(Value):
     is_sure: bool = False
     ended: tuple[Name, ...] = ()
     incident: Count = 0
+    restarts_used: Count = 0
 
 
 Message = Join | StateChanged | Leave | ControlAsked | Beat | Suspect | Digests | Offer

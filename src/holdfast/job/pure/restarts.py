@@ -139,6 +139,12 @@ class Restarts:
         for _ in range(max(0, self.left - left)):
             self._budget.take(now)
 
+    def at_least(self, used: int, now: float) -> None:
+        """A launcher knows of more restarts than the leader did."""
+        while self.used < used:
+            self._budget.take(now)
+            self.used += 1
+
     def cycle_started(self, now: float) -> None:
         """All ranks start."""
         self.may_restart = True

@@ -81,6 +81,19 @@ class Follows(Value):
     """The launcher that has this one's vote leads."""
 
 
+class KeyTaken(Value):
+    """The key names this launcher, in this term; ``before``: the node that it named, or empty."""
+
+    before: str
+    term: int
+
+
+class KeyHeld(Value):
+    """The key names another launcher, which was not among the dead."""
+
+    holder: msg.Successor
+
+
 class Released(Value):
     """A launcher gives a vote back.
 
@@ -101,6 +114,8 @@ Event = (
     | PeerDied
     | Follows
     | Released
+    | KeyTaken
+    | KeyHeld
     | msg.Offer
     | TimePassed
 )
@@ -129,6 +144,16 @@ class Release(Value):
     asks: bool = False
 
 
+class ClaimKey(Value):
+    """Take the key if it names one of these dead launchers; answer KeyTaken or KeyHeld.
+
+    ``term``: the least that it may be taken in. See :mod:`.succession_by_key`.
+    """
+
+    term: int
+    dead: tuple[str, ...]
+
+
 class Leads(Value):
     """This launcher leads from now on.
 
@@ -155,7 +180,7 @@ class Leads(Value):
     text: str
 
 
-ToShell = Approach | Give | Release | Leads
+ToShell = Approach | Give | Release | ClaimKey | Leads
 Effect = ToShell | LeaderFound
 
 
@@ -315,6 +340,8 @@ class Succession:
                 self._on_released(node, term, now, asks=asks)
             case msg.Offer():
                 self._on_offer(event, now)
+            case KeyTaken() | KeyHeld():
+                pass  # there is no key
             case TimePassed():
                 self._give_back(now)
                 if self._seeks_at is not None and now >= self._seeks_at:
@@ -437,6 +464,7 @@ class Succession:
             self._is_sure,
             tuple(sorted(self._ended)),
             self._incident,
+            formed.restarts_used,
         )
 
     # ------------------------------------------------------------ as a candidate
@@ -502,15 +530,17 @@ class Succession:
             return
         offers = [offer for offer in self._offers.values() if offer.term == self.term]
         votes = {offer.node for offer in offers}
-        if not all(is_majority(votes, electorate) for electorate in self._electorates):
-            return
+        if all(is_majority(votes, electorate) for electorate in self._electorates):
+            self._lead(formed, self._electorates)
+
+    def _lead(self, formed: msg.Round, electorates: list[frozenset[str]]) -> None:
         self.allegiance, self._seeks_at = Allegiance.LEADING, None
         self._patient_until.clear()
         self._effects.append(
             Leads(
                 self.term,
                 formed,
-                tuple(self._electorates),
+                tuple(electorates),
                 tuple(self._offers.values()),
                 self._stop,
                 self._died_at,

@@ -83,8 +83,11 @@ from holdfast.job.pure.membership import (
 from holdfast.job.pure.rules import Rules
 from holdfast.job.pure.succession import (
     Approach,
+    ClaimKey,
     Follows,
     Give,
+    KeyHeld,
+    KeyTaken,
     LeaderDied,
     Leads,
     NotReached,
@@ -120,6 +123,12 @@ class SteppedDown(Value):
     """Another launcher leads the job, and this one, which was about to, has no cycle yet."""
 
 
+class Deposed(Value):
+    """Another launcher leads the job, as the key says, though this one leads it."""
+
+    text: str
+
+
 class PortReserved(Value):
     """A port that is free here for rank 0 of the next cycle, for the next join."""
 
@@ -129,6 +138,7 @@ class PortReserved(Value):
 Event = (
     Met
     | SteppedDown
+    | Deposed
     | PortReserved
     | Decision
     | Message
@@ -142,6 +152,8 @@ Event = (
     | PeerDied
     | Follows
     | Released
+    | KeyTaken
+    | KeyHeld
     | ControlRequested
     | IterationRead
     | node.Event
@@ -198,6 +210,7 @@ Effect = (
     | Approach
     | Give
     | Release
+    | ClaimKey
     | Leads
     | node.LocalEffect
 )
@@ -255,7 +268,9 @@ class Launcher:
             return self._on_leader_gone(event, event.why)
         if isinstance(event, Decision):
             return [*self._to_succession(event), (self.member, event)]
-        if isinstance(event, Reached | NotReached | PeerDied | Follows | Released):
+        if isinstance(
+            event, Reached | NotReached | PeerDied | Follows | Released | KeyTaken | KeyHeld
+        ):
             return self._to_succession(event)
         if isinstance(event, RanksFailed | CauseFound | LeaderLost | ControlRequested):
             return [(self.member, event)]
@@ -265,6 +280,9 @@ class Launcher:
             case SteppedDown():
                 self.leader = None
                 return []
+            case Deposed(text):
+                lost = (self.member, LeaderLost(text))
+                return [*self._abdicate(text, can_move=True), lost]
             case LeaderDied():
                 return self._on_leader_gone(event, event.text)
             case PortReserved(port):

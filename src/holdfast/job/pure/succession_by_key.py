@@ -1,0 +1,164 @@
+"""Decide which launcher leads next where a rendezvous backend holds a key with the leader's name.
+
+Pure: reads no clock, touches no store. Times are seconds on the caller's monotonic clock.
+
+Proof, votes and their order are those of :mod:`.succession`. Another rule takes the place of the
+majority: a candidate leads when it has changed the key from a dead launcher's name to its own, by
+`compare_set`, so that one launcher of two can lead, or any minority.
+
+    BOUND to itself --ClaimKey--> KeyTaken: it leads
+                         |
+                         +------> KeyHeld: it follows the launcher that the key names
+
+*When a candidate claims the key.* At once, if it has the votes that a majority would be, or if
+every launcher of the last round has voted for it or is proved dead, and none knew of a stop. Else
+`silence_s` after the last proof of a death: earlier than that no next cycle could begin, and a
+candidate that knows more, or has more followers, is faster. After that each launcher claims it,
+in turn or not, and so finds a leader that it did not meet as a candidate.
+
+*Only a dead launcher loses the key.* The claim names those that are proved dead. If the key names
+one that is not, that one leads, or is about to. If it was taken from another launcher than the
+last round's leader, a cycle may have run of which this launcher knows nothing: the next one waits
+until the ranks of that have ended.
+
+A round that only launchers received that nobody meets before the key is claimed is forgotten, but
+for the number of its cycle and its restarts, which they bring when they come (``Offer``).
+
+Invariants: R-1, and S-1 (see :mod:`.succession`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from holdfast.base.pure.common_events import TimePassed
+from holdfast.base.pure.deadlines import earliest
+from holdfast.job.pure import membership as msg
+from holdfast.job.pure.succession import (
+    Allegiance,
+    Approach,
+    ClaimKey,
+    Effect,
+    Event,
+    KeyHeld,
+    KeyTaken,
+    Succession,
+    is_majority,
+)
+
+
+@dataclass
+class SuccessionByKey(Succession):
+    """One launcher's part in finding the next leader, which the key names."""
+
+    _is_claiming: bool = field(default=False, init=False)
+    """The answer is not there yet; nothing else is decided meanwhile."""
+    _now: float = field(default=0.0, init=False)
+
+    @property
+    def can_move(self) -> bool:
+        """See :attr:`.Succession.can_move`; a majority is not needed."""
+        formed = self.round
+        return formed is not None and not formed.is_last and bool(formed.successors)
+
+    def next_deadline(self) -> float | None:
+        """See :meth:`.Succession.next_deadline`."""
+        return earliest(super().next_deadline(), self._claims_at())
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """See :meth:`.Succession.handle`."""
+        self._now = now
+        if isinstance(event, KeyTaken | KeyHeld):
+            self._effects = []
+            if self._is_claiming:
+                self._is_claiming = False
+                self._on_answer(event)
+            return self._effects
+        if isinstance(event, TimePassed) and self._seeks_at is not None:
+            is_paused = now < self._seeks_at
+            if not is_paused and now >= self._died_at + self.pace.silence_s:
+                self._nominate_itself()
+        return super().handle(event, now)
+
+    def quit(self) -> list[Effect]:
+        """See :meth:`.Succession.quit`; if it gets the key, that is of a dead launcher soon."""
+        self._is_claiming = False
+        return super().quit()
+
+    # ------------------------------------------------------------ the claim
+    def _nominate_itself(self) -> None:
+        """No successor could be reached: there may be a leader, as the key says; or this one is."""
+        assert self._ready is not None
+        desc, node = self._ready.join.desc, self._ready.join.node
+        self._seeks_at, self.allegiance = None, Allegiance.BOUND
+        self._candidate = msg.Successor(node, desc.addr, desc.serves)
+        self._take(self._offer(), self._now)
+
+    def _own(self) -> str:
+        """This node, while it is its own candidate; empty: it is not."""
+        own = self._ready.join.node if self._ready is not None else ""
+        is_own = self.allegiance is Allegiance.BOUND and self._is_candidate(own)
+        return own if is_own else ""
+
+    def _claims_at(self) -> float | None:
+        is_waiting = self._own() and not self._is_claiming
+        return self._died_at + self.pace.silence_s if is_waiting else None
+
+    def _elect(self) -> None:
+        claims_at, formed = self._claims_at(), self.round
+        if claims_at is None or formed is None:
+            return
+        votes = {offer.node for offer in self._offers.values() if offer.term == self.term}
+        electorates = self._electorates or ()
+        has_majority = bool(electorates) and all(is_majority(votes, it) for it in electorates)
+        sure = self._is_sure and all(offer.is_sure for offer in self._offers.values())
+        has_all = sure and formed.electorate <= votes | self._ended
+        if has_majority or has_all or self._now >= claims_at:
+            self._is_claiming = True
+            self._patient_until.clear()
+            self._effects.append(ClaimKey(self.term, tuple(sorted(self._ended))))
+
+    def _on_answer(self, answer: KeyTaken | KeyHeld) -> None:
+        formed, own = self.round, self._own()
+        assert formed is not None
+        if isinstance(answer, KeyTaken):
+            self.term = answer.term
+            self._is_sure = self._is_sure and answer.before == formed.leader
+            self._offers[own] = self._offer()
+            self._lead(formed, self._electorates or [formed.electorate])
+            return
+        self._is_sure = False
+        holder = answer.holder
+        if holder.node in self._ended:  # its death was proved meanwhile
+            self._elect()
+            return
+        self._offers.pop(own, None)
+        self._release([*self._offers], self.term + 1)
+        self.allegiance, self._candidate = Allegiance.SEEKING, holder
+        self._effects.append(Approach(holder))
+
+    # ------------------------------------------------------------ while it waits for the answer
+    def _take(self, offer: msg.Offer, now: float) -> None:
+        super()._take(offer, now)
+        if self._is_claiming:
+            self._patient_until.clear()
+
+    def _on_offer(self, offer: msg.Offer, now: float) -> None:
+        formed = self.round
+        if not self._is_claiming or formed is None or offer.last > formed.version:
+            self._note_ended(offer.ended, now)
+            super()._on_offer(offer, now)
+            return
+        self._note_ended(offer.ended, now)
+        self._take(offer, now)
+
+    def _on_peer_died(self, node: str, now: float) -> None:
+        self._note_ended((node,), now)
+        super()._on_peer_died(node, now)
+
+    def _note_ended(self, nodes: Iterable[str], now: float) -> None:
+        """Each may have led, and ranks of its cycle end no later than if it had died now."""
+        if not self._ended.issuperset(nodes):
+            self._ended.update(nodes)
+            self._died_at = now
