@@ -113,17 +113,16 @@ def start(
     return ft.start(
         *("--nnodes", nnodes, "--nproc-per-node=1", "--max-restarts=3", f"--rdzv-id={run_id}"),
         *(f"--rdzv-backend={backend}", f"--rdzv-endpoint=127.0.0.1:{etcd.port}"),
-        f"--rdzv-conf=keep_alive_timeout={silence_s:g},last_call_timeout=20",
+        f"--rdzv-conf=keep_alive_timeout={silence_s:g},last_call_timeout=20,grow_cooldown=1",
         ft.script(WORKS),
         env={"NVRX_DISABLE_RANK_MONITORS": "1", "END": f"end-{run_id}"},
     )
 
 
-def by_lead(*jobs: Job) -> tuple[Job, Job]:
-    """The launcher that leads, and the other."""
+def by_lead(*jobs: Job) -> list[Job]:
+    """The launcher that leads, and the others."""
     leader = until(lambda: next((job for job in jobs if job.said("leads the job")), None), "leader")
-    (other,) = (job for job in jobs if job is not leader)
-    return leader, other
+    return [leader, *(job for job in jobs if job is not leader)]
 
 
 @pytest.mark.parametrize("backend", ["etcd", "etcd-v2"])
@@ -165,17 +164,133 @@ def test_a_killed_node_is_dropped_and_the_others_go_on(
     assert leader.wait(BOUND_S) == 0
 
 
-def test_the_death_of_the_leader_s_launcher_ends_the_job_for_all(ft: Launcher, etcd: Etcd) -> None:
-    """The server is still there; the connection to the leader is not."""
-    jobs = [start(ft, etcd, silence_s=SILENCE_S) for _ in range(2)]
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_when_the_leader_is_killed_another_launcher_leads(
+    ft: Launcher, etcd: Etcd, tmp_path: Path, nodes: int
+) -> None:
+    """Also the one that is left of two; a new one finds it by the key."""
+    jobs = [start(ft, etcd, nnodes=f"1:{nodes}") for _ in range(nodes)]
+    has_lived(1, *jobs)
+    leader, *others = by_lead(*jobs)
+
+    leader.signal(signal.SIGKILL)
+
+    lives = has_lived(2, *others)
+    assert sorted(life["RANK"] for life in lives) == [*range(nodes - 1)]
+    [next_one] = [job for job in others if job.said("this launcher leads the job now, in term 1")]
+    assert next_one.said(f"{nodes - 1} of {nodes} launchers follow it")
+    assert not leader.leftovers()
+
+    late = start(ft, etcd, nnodes=f"1:{nodes}")
+    until(lambda: "WORLD_SIZE" in (late.written("lives") or [""])[0], "the new one has a rank")
+    assert has_lived(3, *others)[0]["WORLD_SIZE"] == nodes
+    (tmp_path / "end-j1").touch()
+    assert [job.wait(BOUND_S) for job in (*others, late)] == [0] * nodes
+
+
+def test_leaders_can_be_killed_one_after_the_other(
+    ft: Launcher, etcd: Etcd, tmp_path: Path
+) -> None:
+    """Until one launcher is left of three."""
+    jobs = [start(ft, etcd, nnodes="1:3") for _ in range(3)]
+    has_lived(1, *jobs)
+    leader, *others = by_lead(*jobs)
+    leader.signal(signal.SIGKILL)
+    has_lived(2, *others)
+    second, third = by_lead(*others)
+    until(lambda: third.said("in term 1|leads the job now"), "it follows")
+
+    second.signal(signal.SIGKILL)
+
+    assert has_lived(3, third)[0]["WORLD_SIZE"] == 1
+    assert third.said("leads the job now, in term 2")
+    (tmp_path / "end-j1").touch()
+    assert third.wait(BOUND_S) == 0
+
+
+def test_a_leader_that_is_told_to_end_gives_the_lead_to_the_other(
+    ft: Launcher, etcd: Etcd, tmp_path: Path
+) -> None:
+    """A node is drained, of a job of two."""
+    jobs = [start(ft, etcd, nnodes="1:2") for _ in range(2)]
     has_lived(1, *jobs)
     leader, other = by_lead(*jobs)
+
+    leader.signal(signal.SIGTERM)
+
+    assert leader.wait(BOUND_S) == 1
+    assert has_lived(2, other)[0]["WORLD_SIZE"] == 1
+    (tmp_path / "end-j1").touch()
+    assert other.wait(BOUND_S) == 0
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_a_takeover_waits_for_an_etcd_that_is_away(
+    ft: Launcher, etcd: Etcd, tmp_path: Path, how: str
+) -> None:
+    """One line says so; the job goes on when etcd is back."""
+    jobs = [start(ft, etcd, nnodes="1:2") for _ in range(2)]
+    has_lived(1, *jobs)
+    leader, other = by_lead(*jobs)
+    if how == "killed":
+        etcd.kill()
+    else:
+        etcd.process.send_signal(signal.SIGSTOP)
+
+    leader.signal(signal.SIGKILL)
+
+    line = "the rendezvous backend at .* does not answer, and only there a launcher can take"
+    until(lambda: other.said(line), "the line", BOUND_S)
+    assert len(other.written("lives")) == 1
+    if how == "killed":
+        etcd.start()
+    else:
+        etcd.process.send_signal(signal.SIGCONT)
+    assert has_lived(2, other)[0]["WORLD_SIZE"] == 1
+    (tmp_path / "end-j1").touch()
+    assert other.wait(BOUND_S) == 0
+
+
+def test_a_leader_that_dies_with_its_etcd_ends_the_job(ft: Launcher, etcd: Etcd) -> None:
+    """After a bounded wait; no rank runs meanwhile."""
+    jobs = [start(ft, etcd, nnodes="1:2", silence_s=1.0) for _ in range(2)]
+    has_lived(1, *jobs)
+    leader, other = by_lead(*jobs)
+    etcd.kill()
 
     leader.signal(signal.SIGKILL)
 
     assert other.wait(BOUND_S) == 1
-    assert other.said("the leader of the job is lost: its launcher has ended")
+    assert other.said("does not answer, and only there a launcher can take the lead")
     assert not other.leftovers()
+
+
+def test_a_leader_that_finds_another_one_in_the_key_steps_down(
+    ft: Launcher, etcd: Etcd, tmp_path: Path
+) -> None:
+    """Its death was believed, though it lives: it leaves when it forms its next cycle."""
+    from holdfast.job.link.meeting_place import OtherBackend
+    from holdfast.job.link.other_backends import Election
+    from holdfast.job.pure.leader_key import LeaderKey
+    from holdfast.job.pure.succession import KeyHeld, KeyTaken
+
+    jobs = [start(ft, etcd, nnodes="1:2") for _ in range(2)]
+    first = has_lived(1, *jobs)
+    leader, _ = by_lead(*jobs)
+    asked = OtherBackend("etcd", f"127.0.0.1:{etcd.port}", 1, 2, None, {})
+    another = Election(asked, "j1", LeaderKey("127.0.0.1", 9, 0, "another"), SILENCE_S)
+    found = another.hold(stop := threading.Event(), BOUND_S)
+    assert found is not None
+    found.close()
+    held = another.claim(1, (), stop, BOUND_S)
+    assert isinstance(held, KeyHeld)
+    taken = another.claim(1, (held.holder.node,), stop, BOUND_S)
+    assert taken == KeyTaken(held.holder.node, 1)
+
+    kill(first[0]["pid"])
+
+    assert leader.wait(BOUND_S) == 1
+    assert leader.said("the launcher at 127.0.0.1:9 leads it, in term 1")
 
 
 @pytest.mark.parametrize("how", ["stopped", "restarted"])
@@ -222,13 +337,18 @@ def test_the_first_to_set_the_key_leads_whatever_the_job_s_name_looks_like(etcd:
     """A dead leader there is replaced by the first that has found it dead; an end stays."""
     from holdfast.job.link.meeting_place import OtherBackend
     from holdfast.job.link.other_backends import Election
+    from holdfast.job.pure.leader_key import LeaderKey
 
     asked = OtherBackend("etcd", f"127.0.0.1:{etcd.port}", 1, 2, None, {})
     stop, run_id = threading.Event(), "größe 1/2?~>"
 
-    def ask(port: int) -> tuple[Election, tuple[str, int] | None]:
-        election = Election(asked, run_id, "127.0.0.1", port)
-        return election, election.hold(stop, BOUND_S)
+    def ask(port: int) -> tuple[Election, int | None]:
+        election = Election(asked, run_id, LeaderKey("127.0.0.1", port, 0, f"n{port}"), 1.0)
+        found = election.hold(stop, BOUND_S)
+        if found is None:
+            return election, None
+        with found:
+            return election, found.getpeername()[1]
 
     with socket.socket() as dead, socket.create_server(("127.0.0.1", 0)) as alive:
         dead.bind(("127.0.0.1", 0))
@@ -236,7 +356,7 @@ def test_the_first_to_set_the_key_leads_whatever_the_job_s_name_looks_like(etcd:
         assert ask(dead.getsockname()[1])[1] is None
         first, leader = ask(port)
         assert leader is None
-        assert ask(9)[1] == ("127.0.0.1", port)
+        assert ask(9)[1] == port
         first.end("all ranks succeeded")
         with pytest.raises(ConnectionError, match=r"is over there .all ranks succeeded"):
             ask(9)

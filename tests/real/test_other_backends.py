@@ -60,13 +60,11 @@ def site(tmp_path: Path) -> Path:
     return about.parent
 
 
-def start(
-    ft: Launcher, site: Path, backend: str = "shared-file", silence_s: float = 20 * SCALE
-) -> Job:
+def start(ft: Launcher, site: Path, backend: str = "shared-file", nnodes: str = "2") -> Job:
     return ft.start(
-        *("--nnodes=2", "--nproc-per-node=1", "--max-restarts=3", "--rdzv-id=j1"),
+        *(f"--nnodes={nnodes}", "--nproc-per-node=1", "--max-restarts=3", "--rdzv-id=j1"),
         *(f"--rdzv-backend={backend}", f"--rdzv-endpoint={site / 'store'}"),
-        f"--rdzv-conf=keep_alive_timeout={silence_s:g},last_call_timeout=20",
+        f"--rdzv-conf=keep_alive_timeout={20 * SCALE:g},last_call_timeout=20",
         ft.script(WORKS),
         env={"PYTHONPATH": str(site), "NVRX_DISABLE_RANK_MONITORS": "1"},
     )
@@ -91,18 +89,23 @@ def test_launchers_meet_restart_and_end_over_the_store_of_a_plug_in(
     assert late.said("the job 'j1' is over there .* needs another --rdzv-id")
 
 
-def test_the_death_of_the_leader_s_launcher_ends_the_job_for_all(ft: Launcher, site: Path) -> None:
-    """The store is still there; the connection to the leader is not."""
-    jobs = [start(ft, site, silence_s=4 * SCALE) for _ in range(2)]
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_when_the_leader_is_killed_another_launcher_leads(
+    ft: Launcher, site: Path, tmp_path: Path, nodes: int
+) -> None:
+    """The store says which one; it restarts the ranks without the node that is lost."""
+    jobs = [start(ft, site, nnodes=f"1:{nodes}") for _ in range(nodes)]
     has_lived(1, *jobs)
     leader = until(lambda: next((job for job in jobs if job.said("leads the job")), None), "leader")
-    (other,) = (job for job in jobs if job is not leader)
+    others = [job for job in jobs if job is not leader]
 
     leader.signal(signal.SIGKILL)
 
-    assert other.wait(BOUND_S) == 1
-    assert other.said("the leader of the job is lost: its launcher has ended")
-    assert not other.leftovers()
+    assert sorted(life["rank"] for life in has_lived(2, *others)) == [*range(nodes - 1)]
+    assert sum(bool(job.said("leads the job now, in term 1")) for job in others) == 1
+    assert not leader.leftovers()
+    (tmp_path / "end").touch()
+    assert [job.wait(BOUND_S) for job in others] == [0] * (nodes - 1)
 
 
 def test_a_backend_whose_package_is_missing_is_told_in_one_line(ft: Launcher, site: Path) -> None:

@@ -18,7 +18,14 @@ from holdfast.job.pure.leader import Effect, Event, LauncherEnded, Leader
 from holdfast.job.pure.member import LeaderReplaced, Member, MemberPhase
 from holdfast.job.pure.membership import JobOutcome, Join, StopCycle
 from holdfast.job.pure.rules import RestartPolicy, Rules
-from holdfast.job.pure.succession import Allegiance, Leads, Ready, Succession
+from holdfast.job.pure.succession import (
+    Allegiance,
+    ClaimKey,
+    Leads,
+    Ready,
+    Succession,
+)
+from holdfast.job.pure.succession_by_key import SuccessionByKey
 from holdfast.job.pure.timing import VERDICT_SHARE, Pace
 from holdfast.node.pure.launcher import Launcher
 from holdfast.node.pure.node import Node
@@ -35,10 +42,12 @@ from tests.simulation.scenario import (
     Return,
     Scenario,
     Signal,
+    Store,
     Suspend,
     random_scenario,
     random_suspension,
     random_takeovers,
+    random_takeovers_by_key,
 )
 from tests.simulation.simulate import main, one_restart
 from tests.simulation.simulated_node import SimulatedNode
@@ -519,6 +528,86 @@ def each_death_of_a_leader() -> None:
 
 def test_a_leader_can_die_at_any_step_and_so_can_the_next() -> None:
     each_death_of_a_leader()
+
+
+# ---------------------------------------------------------------- by a key
+def takeover_by_key(
+    seed: int, hosts: int, kind: type[Simulation] = Simulation
+) -> tuple[Scenario, Result, int]:
+    scenario = random_takeovers_by_key(seed, hosts)
+    simulation = kind(scenario, seed)
+    result = simulation.run()
+    return scenario, result, simulation.takeovers
+
+
+@pytest.mark.parametrize(("hosts", "seeds"), [(2, 150), (3, 150), (5, 80), (12, 15)])
+def test_with_a_key_the_last_launcher_that_lives_leads(hosts: int, seeds: int) -> None:
+    """R-1, R-2, B-1, S-1 hold; and as long as one lives and has the proof, the job continues.
+
+    The store is slow or away, carries changes out late, and is claimed by several at once.
+    """
+    first = FRESH.randrange(2**31)
+    moved = 0
+    for seed in range(first, first + seeds):
+        again = f"simulate --by-key --nodes {hosts} --seed {seed}"
+        try:
+            scenario, result, takeovers = takeover_by_key(seed, hosts)
+        except Violation as violation:
+            pytest.fail(f"{violation}\n{again}", pytrace=False)
+        moved += takeovers
+        if scenario.proofs == 1.0:
+            assert result.end is not None, again
+            assert result.end.outcome is JobOutcome.SUCCEEDED, again
+    assert moved >= seeds / 3
+
+
+class SetsAlways(Simulation):
+    """The store ignores what the key was expected to be."""
+
+    def compare_set(self, expected: str, value: str) -> str:
+        return super().compare_set(self._key if expected else expected, value)
+
+
+def claims_from_the_living(self: SuccessionByKey) -> None:
+    """Whatever launcher has the key."""
+    elect(self)
+    everyone = tuple(it.node for it in self.round.successors) if self.round is not None else ()
+    self._effects = [
+        it.but(dead=(*it.dead, *everyone)) if isinstance(it, ClaimKey) else it
+        for it in self._effects
+    ]
+
+
+elect = SuccessionByKey._elect
+
+
+def many_takeovers_by_key(kind: type[Simulation] = Simulation) -> None:
+    for seed, hosts in product(range(400), (3, 5)):
+        takeover_by_key(seed, hosts, kind)
+
+
+def test_the_simulator_finds_a_store_that_compares_nothing() -> None:
+    with pytest.raises(Violation):
+        many_takeovers_by_key(SetsAlways)
+
+
+def test_the_simulator_finds_a_claim_against_the_living(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SuccessionByKey, "_elect", claims_from_the_living)
+    with pytest.raises(Violation):
+        many_takeovers_by_key()
+
+
+def test_a_leader_with_a_key_can_die_at_any_step_and_so_can_the_next() -> None:
+    """One of two, and two of three: the last one always completes the job."""
+    for hosts in (2, 3):
+        faults = (RankFails(0.05, 1),)
+        scenario = small(hosts=hosts, faults=faults, work_s=0.2, proofs=1.0, store=Store())
+        rules = replace(scenario.rules, nodes=NodePolicy(1, hosts), first_last_call_s=0.02)
+        scenario = replace(scenario, rules=rules)
+        for step in deaths(scenario, 0):
+            Simulation(scenario, 0, ((step, 0),)).run()
+            if hosts == 3:
+                Simulation(scenario, 0, ((step, 0), (step + 40, 1))).run()
 
 
 def test_no_history_of_one_node_breaks_a_promise() -> None:

@@ -75,10 +75,11 @@ class SuccessionByKey(Succession):
                 self._is_claiming = False
                 self._on_answer(event)
             return self._effects
-        if isinstance(event, TimePassed) and self._seeks_at is not None:
-            is_paused = now < self._seeks_at
-            if not is_paused and now >= self._died_at + self.pace.silence_s:
+        if isinstance(event, TimePassed) and now >= self._died_at + self.pace.silence_s:
+            if self._seeks_at is not None and now >= self._seeks_at:
                 self._nominate_itself()
+            if self._claims_at() is not None:
+                self._patient_until.clear()  # it claims the key, and gives no vote back
         return super().handle(event, now)
 
     def quit(self) -> list[Effect]:

@@ -98,6 +98,7 @@ from holdfast.job.pure.succession import (
     Released,
     Succession,
 )
+from holdfast.job.pure.succession_by_key import SuccessionByKey
 from holdfast.node.pure import node
 from holdfast.node.pure.node import Node
 from holdfast.node.pure.node_evidence import IncidentOver
@@ -329,9 +330,11 @@ class Launcher:
     def _lead(self, leads: Leads) -> list[_Addressed]:
         self.leader = Leader(self.rules, self.member.pace, self.member.node, leads)
         votes, launchers = len(leads.offers), len(leads.round.electorate)
+        by_key = isinstance(self.succession, SuccessionByKey)
+        follow = "follow it, which the key names" if by_key else "have voted for it"
         text = (
             f"this launcher leads the job now, in term {leads.term}: {votes} of {launchers} "
-            f"launchers have voted for it. {leads.round.leader}, which led it, is lost "
+            f"launchers {follow}. {leads.round.leader}, which led it, is lost "
             f"({leads.text})"
         )
         self._effects.append(Note("warning", text))
