@@ -66,10 +66,11 @@ Claimed = KeyTaken | KeyHeld | KeyOver
 
 
 def claim(own: LeaderKey, dead: Collection[str]) -> Generator[tuple[str, LeaderKey], str, Claimed]:
-    """Steps of :class:`.ClaimKey`: yields what to expect and what to set, takes what is there then.
+    """Steps of :class:`.ClaimKey`.
 
-    Each may be repeated, and carried out late: a value names one launcher in one term, and the
-    launcher that lost the key never takes it again with an old one.
+    Yields the value to expect and the value to set in its place; is sent the value of the key after
+    that. A step may be repeated, and carried out late: a value names one launcher in one term, and
+    no launcher sets an old one again.
     """
     expected = before = ""
     while True:

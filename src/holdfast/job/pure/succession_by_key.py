@@ -21,8 +21,8 @@ one that is not, that one leads, or is about to. If it was taken from another la
 last round's leader, a cycle may have run of which this launcher knows nothing: the next one waits
 until the ranks of that have ended.
 
-A round that only launchers received that nobody meets before the key is claimed is forgotten, but
-for the number of its cycle and its restarts, which they bring when they come (``Offer``).
+A round is forgotten if it reached only launchers that the new leader does not meet before it leads;
+but they bring the number of its cycle and its restarts when they come (``Offer``).
 
 Invariants: R-1, and S-1 (see :mod:`.succession`).
 """
