@@ -563,6 +563,19 @@ def test_a_launcher_admits_those_that_have_voted_for_it_when_it_leads(party: Par
     assert (voter.lost, candidate.ended) == ([], [])
 
 
+def test_a_launcher_that_comes_before_the_other_one_leads_may_come_again(party: Party) -> None:
+    """The key of a rendezvous backend names a launcher a moment before it leads."""
+    other = party.leader(leads=False)
+    early = party.member(other)
+    party.until(lambda: early.broken, "it is sent away")
+    other.lead()
+
+    early.connect()
+
+    talk(party, other, early, 1)
+    assert early.lost == []
+
+
 def test_a_vote_is_given_back_over_the_connection_that_brought_it(party: Party) -> None:
     candidate = party.leader(leads=False)
     voter = party.member(candidate, offers=True)

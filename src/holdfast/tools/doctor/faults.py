@@ -239,7 +239,8 @@ def _of_the_leader(plan: LaunchPlan, pace: Pace) -> Iterator[PlantedFault]:
     assert plan.meeting is not None
     gone_s = pace.fence_s + pace.return_s
     leave = "they leave; the job has to be started again"
-    if plan.meeting.place.other is not None or not plan.max_restarts:
+    other = plan.meeting.place.other
+    if not plan.max_restarts:
         yield PlantedFault(
             "the launcher that leads is lost",
             f"all others, {_AT_ONCE}, or, if its host is gone, {gone_s:g} s after its last message",
@@ -247,11 +248,15 @@ def _of_the_leader(plan: LaunchPlan, pace: Pace) -> Iterator[PlantedFault]:
             Ending.LEADER_LOST.code(),
         )
         return
+    restarts = "which restarts the ranks without that node while restarts are left"
     yield PlantedFault(
         "the launcher that leads is killed, or told to end",
         f"all others, {_AT_ONCE}",
-        "a majority of the launchers, spares counted, has another one lead, which restarts the "
-        "ranks without that node while restarts are left; one launcher of two leaves instead",
+        f"a majority of the launchers, spares counted, has another one lead, {restarts}; one "
+        "launcher of two leaves instead"
+        if other is None
+        else f"a key of the {other.name} store says which of them leads next, {restarts}; if the "
+        f"store is away for {pace.return_s:g} s, they leave",
         Ending.LEADER_LOST.code(),
     )
     yield PlantedFault(
