@@ -436,7 +436,7 @@ class NodeAgent:
         if isinstance(effect, Decision):
             self._log.publish(effect)
             return
-        if isinstance(effect, ToShell):
+        if isinstance(effect, ToShell | machine.SendOn):
             self._log.move(effect)
             if isinstance(effect, Leads):
                 about = effect.round.leader, len(effect.offers), effect.text

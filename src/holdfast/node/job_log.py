@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.job.pure.membership import Decision, Message
 from holdfast.job.pure.succession import ToShell
-from holdfast.node.pure.launcher import Event, Met
+from holdfast.node.pure.launcher import Event, Met, SendOn
 
 if TYPE_CHECKING:
     from holdfast.net.loop import Loop
@@ -38,7 +38,7 @@ class JobLog(Protocol):
     def publish(self, decision: Decision) -> None:
         """Append a decision; only where the leader is."""
 
-    def move(self, effect: ToShell) -> None:
+    def move(self, effect: ToShell | SendOn) -> None:
         """Take part in finding the next leader; only where there are several launchers."""
 
     def take(self) -> Event | None:
@@ -76,7 +76,7 @@ class LocalLog:
         """See :meth:`JobLog.publish`."""
         self._events.append(decision)
 
-    def move(self, effect: ToShell) -> None:
+    def move(self, effect: ToShell | SendOn) -> None:
         """See :meth:`JobLog.move`."""
 
     def take(self) -> Event | None:

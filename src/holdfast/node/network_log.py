@@ -66,7 +66,7 @@ from holdfast.net.address import interface_of
 from holdfast.net.pure.address import Endpoint
 from holdfast.net.tcp import tune
 from holdfast.node.late_launcher import EndedJobs
-from holdfast.node.pure.launcher import Deposed, Event, Met, SteppedDown
+from holdfast.node.pure.launcher import Deposed, Event, LedBy, Met, SendOn
 
 if TYPE_CHECKING:
     from holdfast.job.link.meeting_place import MeetingPlace
@@ -140,8 +140,6 @@ class NetworkLog:
         """That one has answered."""
         self._kept: list[Message] = []
         """For the next leader."""
-        self._has_formed = False
-        """A round, as the leader."""
         self._endpoint: EndpointWatch | None = None
         self._named: LedElsewhere | None = None
         """The leader that is being tried."""
@@ -175,13 +173,12 @@ class NetworkLog:
         assert self._server is not None
         if isinstance(decision, End):
             self._note_end(decision)  # before a launcher reads it, and a new run begins
-        self._has_formed = self._has_formed or isinstance(decision, Round)
         self._events.append(decision)
         self._server.publish(decision)
         if isinstance(decision, Round) and (election := self._election) is not None:
             self._key = CallInThread(election.usurper, "holdfast-key", self._wake)
 
-    def move(self, effect: ToShell) -> None:
+    def move(self, effect: ToShell | SendOn) -> None:
         """See :meth:`.JobLog.move`."""
         match effect:
             case Approach(successor):
@@ -202,6 +199,8 @@ class NetworkLog:
                 self._kept = []
                 if self._election is None:
                     self._watch_endpoint(term)
+            case SendOn(addr, port, joins):
+                self._send_on(addr, port, joins=joins)
             case _:
                 assert_never(effect)
 
@@ -549,27 +548,18 @@ class NetworkLog:
         self._endpoint = EndpointWatch(place, self._finder, own, make_link, self._wake)
 
     def _on_led_by(self, addr: str, port: int) -> None:
-        """The launcher there leads the job: this one has the endpoint of one that has died."""
+        self._events.append(LedBy(addr, port))
+        self._on_news()
+
+    def _send_on(self, addr: str, port: int, *, joins: bool) -> None:
         assert self._server is not None
-        assert self._own is not None
-        if (
-            self._is_over
-            or self._has_formed
-            or (addr, port) == (self._own.address, self._server.port)
-        ):
-            return
-        if not self._leads:
-            if self._server.sends_on:
-                self._server.led_by(addr, port)  # the next one already
-            return
-        LOGGER.info("the job is led by the launcher at %s: this one joins it", Endpoint(addr, port))
-        self._leads = False
         self._server.led_by(addr, port)
-        self._events.append(SteppedDown())
+        if not joins:
+            return
+        self._leads = False
         self._link = self._make_link()
         self._named = LedElsewhere(addr, port, "")
         self._look(lambda: self._finder.find_at(addr, port))
-        self._on_news()
 
     def _on_released(self, answer: NotAdmitted) -> None:
         if self._candidate is not None:

@@ -37,11 +37,21 @@ from holdfast.job.pure.membership import (
     FailureReport,
     LeaderBeat,
     Message,
+    Resigned,
     Round,
 )
 from holdfast.job.pure.rules import RestartPolicy, Rules
 from holdfast.job.pure.timing import READ_LIMIT_S, Pace
-from holdfast.node.pure.launcher import Launcher, LauncherEnd, LeaveProcess, Met, QuitProcess
+from holdfast.node.pure.launcher import (
+    Deposed,
+    Launcher,
+    LauncherEnd,
+    LeaveProcess,
+    LedBy,
+    Met,
+    QuitProcess,
+    SendOn,
+)
 from holdfast.node.pure.node import (
     SAME_REQUEST_S,
     SWEEP_LIMIT_S,
@@ -1071,3 +1081,41 @@ def test_a_node_learns_that_ranks_of_another_have_reported_to_their_monitors() -
     launcher.handle(MonitorSaid(1, monitor_messages.WatchBegan(0)), 2.5)
     beat = Beat("here", reported=0)
     assert beat in launcher.handle(TimePassed(), launcher.next_deadline() or 0.0)
+
+
+# ---------------------------------------------------------------- at the endpoint of a dead leader
+def at_the_endpoint() -> Launcher:
+    """One of two launchers of a job; it came first, and leads."""
+    launcher = Launcher(
+        Node(nproc=1), Member("n0", Descriptor("", "n0", 1, 7), Pace()), Rules(nodes=Policy(2, 2))
+    )
+    launcher.handle(Begin(), 0.0)
+    launcher.handle(Met(leads=True, addr="10.0.0.1", port=5), 0.0)
+    return launcher
+
+
+def test_a_launcher_that_was_started_anew_steps_down_for_the_one_that_leads_and_the_next() -> None:
+    launcher = at_the_endpoint()
+    assert launcher.handle(LedBy("10.0.0.1", 5), 1.0) == []  # its own call
+    note, sent_on = launcher.handle(LedBy("10.0.0.2", 6), 1.0)
+    assert isinstance(note, Note)
+    assert (sent_on, launcher.leader) == (SendOn("10.0.0.2", 6, joins=True), None)
+    assert launcher.handle(LedBy("10.0.0.3", 7), 2.0) == [SendOn("10.0.0.3", 7, joins=False)]
+
+
+def test_a_launcher_that_follows_or_has_formed_a_cycle_does_not_step_down() -> None:
+    launcher = at_the_endpoint()
+    leader = launcher.leader
+    assert leader is not None
+    leader.cycle = 0
+    assert launcher.handle(LedBy("10.0.0.2", 6), 1.0) == []
+    assert launcher.leader is leader
+    launcher.leader = None
+    assert launcher.handle(LedBy("10.0.0.2", 6), 1.0) == []
+
+
+def test_a_leader_that_the_key_does_not_name_any_more_leaves_and_frees_its_followers() -> None:
+    effects = at_the_endpoint().handle(Deposed("another one leads it"), 1.0)
+    assert any(isinstance(effect, Resigned) for effect in effects)
+    [left] = [effect for effect in effects if isinstance(effect, LeaveProcess)]
+    assert (left.exit_code, left.ended) == (1, LauncherEnd.FAILED)

@@ -152,11 +152,6 @@ class JobServer:
             elif launcher.has_left:
                 on_ended(launcher.node)
 
-    @property
-    def sends_on(self) -> bool:
-        """Callers are sent to the launcher that leads."""
-        return self._led_at is not None
-
     def led_by(self, addr: str, port: int) -> None:
         """The job is led there: callers are sent on, also those that have come already."""
         self._session, self._led_at = "", (addr, port)

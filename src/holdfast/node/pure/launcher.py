@@ -99,6 +99,7 @@ from holdfast.job.pure.succession import (
     Succession,
 )
 from holdfast.job.pure.succession_by_key import SuccessionByKey
+from holdfast.net.pure.address import Endpoint
 from holdfast.node.pure import node
 from holdfast.node.pure.node import Node
 from holdfast.node.pure.node_evidence import IncidentOver
@@ -120,8 +121,11 @@ class Met(Value):
     port: int = 0
 
 
-class SteppedDown(Value):
-    """Another launcher leads the job, and this one, which was about to, has no cycle yet."""
+class LedBy(Value):
+    """The launcher that serves there has proved that it belongs to the job, and says it leads."""
+
+    addr: str
+    port: int
 
 
 class Deposed(Value):
@@ -138,7 +142,7 @@ class PortReserved(Value):
 
 Event = (
     Met
-    | SteppedDown
+    | LedBy
     | Deposed
     | PortReserved
     | Decision
@@ -200,6 +204,14 @@ class QuitProcess(Value):
     exit_code: int
 
 
+class SendOn(Value):
+    """The job is led there: send callers on; ``joins``: and follow it."""
+
+    addr: str
+    port: int
+    joins: bool
+
+
 Effect = (
     LeaveProcess
     | QuitProcess
@@ -213,6 +225,7 @@ Effect = (
     | Release
     | ClaimKey
     | Leads
+    | SendOn
     | node.LocalEffect
 )
 
@@ -235,6 +248,8 @@ class Launcher:
     """Of the node: the member gets it when there is a leader."""
     _last_words: LeaveJob | None = field(default=None, init=False)
     _has_abdicated: bool = field(default=False, init=False)
+    _has_stepped_down: bool = field(default=False, init=False)
+    """It had the endpoint of a leader that had died, and another one leads."""
     _end_of_others: End | None = field(default=None, init=False)
     """How the job ended that this launcher had left, and stayed for as its host."""
     _effects: list[Effect] = field(default_factory=list, init=False)
@@ -278,8 +293,8 @@ class Launcher:
         match event:
             case Met():
                 return self._on_met(event)
-            case SteppedDown():
-                self.leader = None
+            case LedBy(addr, port):
+                self._on_led_by(addr, port)
                 return []
             case Deposed(text):
                 lost = (self.member, LeaderLost(text))
@@ -316,6 +331,22 @@ class Launcher:
         text = f"{self.succession.leader}: {why}"
         how = How.POLITE if isinstance(event, Resigned) else How.AT_ONCE
         return [(self.succession, event), (self.member, LeaderReplaced(text, how))]
+
+    def _on_led_by(self, addr: str, port: int) -> None:
+        """This launcher was started anew at the endpoint of one that has died.
+
+        It steps down while it has formed no cycle.
+        """
+        desc = self.member.desc
+        if self._last_words is not None or (addr, port) == (desc.addr, desc.serves):
+            return
+        if self.leader is None:
+            if self._has_stepped_down:  # the next one already
+                self._effects.append(SendOn(addr, port, joins=False))
+        elif self.leader.cycle < 0:
+            self.leader, self._has_stepped_down = None, True
+            text = f"the job is led by the launcher at {Endpoint(addr, port)}: this one joins it"
+            self._effects += [Note("info", text), SendOn(addr, port, joins=True)]
 
     def _on_offer(self, offer: Offer) -> list[_Addressed]:
         if self.succession is None:
