@@ -152,6 +152,8 @@ class SimulatedNode:
     _inbox: deque[Any] = field(default_factory=deque)
     _log: deque[Any] = field(default_factory=deque)
     _is_at_work: bool = False
+    _due_at: float | None = None
+    """Its deadline after the last event."""
     _unpassed: dict[int, int] = field(default_factory=dict)
     _sweeping: int | None = None
     _health: int = 0
@@ -229,7 +231,9 @@ class SimulatedNode:
     def _alarm_at(self) -> float | None:
         """Not while it is paused: then when it is not."""
         is_paused = self.world.clock.now < self.paused_until
-        return self.next_deadline() if self.alive and not self.has_quit and not is_paused else None
+        may_wake = self.alive and not self.has_quit and not is_paused
+        self._due_at = self.next_deadline() if may_wake else None
+        return self._due_at
 
     def arm(self) -> None:
         """Have it woken in time."""
@@ -242,7 +246,7 @@ class SimulatedNode:
         self._tell_parked(TimePassed())
         self._is_at_work = False
         self._work()
-        at = self.next_deadline() if self.alive and not self.has_quit else None
+        at = self._due_at if self.alive and not self.has_quit else None
         self.world.check(
             at is None or at > self.world.clock.now,
             f"{self.name} wants to be woken at {at}, in the past",

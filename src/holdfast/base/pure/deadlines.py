@@ -5,4 +5,8 @@ from __future__ import annotations
 
 def earliest(*instants: float | None) -> float | None:
     """The first of them."""
-    return min((at for at in instants if at is not None), default=None)
+    first: float | None = None
+    for at in instants:  # after each event of a launcher, for dozens of parts
+        if at is not None and (first is None or at < first):
+            first = at
+    return first
