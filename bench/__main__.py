@@ -40,6 +40,7 @@ NAMES = (
     "inprocess",
     "inprocess_scale",
     "incident_scale",
+    "snapshot",
 )
 BY_NAME = ("why", "why_in_place", "job_scale")
 """Measurements that take minutes and run only if they are named."""

@@ -7,6 +7,7 @@
     ├── TimeoutsCalcError                    limits cannot be learned (no process group, ...)
     ├── InvalidStateTransitionException      the layered-restart state machine was misused
     ├── UnhealthyNodeException               this node leaves the job
+    ├── SnapshotError                        a snapshot cannot be taken of this state, or restored
     └── RestartError                         of in-process restart: holdfast.inprocess.exception
 
 ``holdfast.net.pure.frames.FrameError`` (bytes that are no frame) never reaches a user.
@@ -39,3 +40,7 @@ class InvalidStateTransitionException(HoldfastError):  # noqa: N818 - the name i
 
 class UnhealthyNodeException(HoldfastError):  # noqa: N818 - the name is public API
     """This node must not take part in the job any more."""
+
+
+class SnapshotError(HoldfastError):
+    """A snapshot cannot be taken of this state, or put back into it; the text says why."""

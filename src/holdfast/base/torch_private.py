@@ -16,13 +16,14 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, MutableMapping
+from collections.abc import Callable, Collection, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed import distributed_c10d as c10d
 
 if TYPE_CHECKING:  # torch.distributed has them as well, which torch's type stubs do not say
@@ -121,6 +122,11 @@ NAMES = (
         f"{_NATIVE}:Work._get_op_type",
         "a half-done send or receive of gloo is not ended; hard_timeout ends its rank",
     ),
+    *_alike(
+        "no snapshots are taken",
+        "torch:_foreach_copy_",
+        "torch:Tensor._version",
+    ),
     PrivateName("torch.cuda:_sleep", "the fault GPU_SLEEP is refused"),
     PrivateName(
         "torch:_dynamo",
@@ -131,6 +137,17 @@ NAMES = (
 """Attributes of modules and classes, which a test looks up in the torch that is installed."""
 
 OF_OBJECTS = (
+    *_alike(
+        "no snapshots are taken",
+        "torch.nn:Module._parameters",
+        "torch.nn:Module._buffers",
+        "torch.nn:Module._modules",
+        "torch.nn:Module._non_persistent_buffers_set",
+    ),
+    PrivateName(
+        "torch.distributed.tensor:DTensor._local_tensor", "DTensors cannot be part of a snapshot"
+    ),
+    PrivateName("torch._dynamo:OptimizedModule._orig_mod", "its names have a prefix in snapshots"),
     *_alike(
         "such a logs_specs is refused",
         f"{_ELASTIC}.multiprocessing:DefaultLogsSpecs._redirects",
@@ -329,6 +346,47 @@ def coded_by_itself(kind: type[_Kind]) -> type[_Kind]:
     for name in ("encode", "decode"):
         setattr(kind, f"_{name}", getattr(kind, name))
     return kind
+
+
+# ------------------------------------------------------------ tensors and modules
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Its shard on this rank: the tensor itself where it is not a DTensor."""
+    # DTensor.to_local() is dear, and part of autograd.
+    found = getattr(tensor, "_local_tensor", None)
+    return found if isinstance(found, torch.Tensor) else tensor
+
+
+def version(tensor: torch.Tensor) -> int:
+    """Counts the changes in place of a local tensor."""
+    return tensor._version  # noqa: SLF001
+
+
+def copy_all(
+    into: Sequence[torch.Tensor], of: Sequence[torch.Tensor], *, non_blocking: bool = False
+) -> None:
+    """Each into its own, in one call that leaves the interpreter's lock to others."""
+    if into:
+        with torch.no_grad():
+            torch._foreach_copy_(list(into), list(of), non_blocking=non_blocking)
+
+
+def tables(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Its own parameters, buffers and children, each with None for one that is not there."""
+    return module._parameters, module._buffers, module._modules  # noqa: SLF001
+
+
+def is_kept(module: nn.Module, buffer: str) -> bool:
+    """Whether a buffer is part of the module's state_dict()."""
+    return buffer not in module._non_persistent_buffers_set  # noqa: SLF001
+
+
+def compiled_module(module: nn.Module) -> nn.Module:
+    """The module that ``torch.compile`` was given, by the module that it has returned."""
+    found: Any = getattr(module, "_orig_mod", module)
+    inner: nn.Module = found
+    return inner
 
 
 # ------------------------------------------------------------ other parts

@@ -20,7 +20,7 @@ from holdfast.net.pure.frames import MAX_FRAME_BYTES, Decoder, FrameError, encod
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from holdfast.net.descriptors import Descriptors
@@ -183,6 +183,25 @@ class Channel:
         if self.gone is None and not self.is_full:
             self._backlog += frame
             self.flush()
+
+    def send_with(self, message: Mapping[str, Any], descriptors: Sequence[int]) -> None:
+        """Send a message, and copies of file descriptors with it, on a Unix socket.
+
+        A peer that has not read what came before, or has no room for all of it, gets neither.
+        """
+        self.flush()
+        if self.gone is not None or self._backlog:
+            return
+        frame = encode(message)
+        try:
+            sent = socket.send_fds(self._socket, [frame], descriptors, socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.gone = error.strerror or str(error)
+            return
+        self._backlog += frame[sent:]  # the descriptors go with the first byte
+        self.flush()
 
     @property
     def is_full(self) -> bool:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from holdfast.net.pure.frames import Message
 
 _CHUNK_BYTES = 1 << 16
+_DESCRIPTORS_MAX = 4
+"""That come with one chunk; the kernel drops more."""
+_INT_BYTES = 4
 
 
 class Client:
@@ -27,14 +30,19 @@ class Client:
 
     The socket is closed with the client. An :class:`OwnSocket` is used only while the program has
     not closed it.
+
+    Attributes:
+        descriptors: Those that came with messages, for the caller to take and to close; None, as
+            it begins: the kernel drops them.
     """
 
-    __slots__ = ("_decoder", "_socket")
+    __slots__ = ("_decoder", "_socket", "descriptors")
 
     def __init__(self, connected: socket.socket, frame_bytes_max: int = MAX_FRAME_BYTES) -> None:
         connected.settimeout(0.0)
         self._socket = connected
         self._decoder = Decoder(frame_bytes_max)
+        self.descriptors: list[int] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -131,11 +139,23 @@ class Client:
     def _read_chunk(self) -> bytes | None:
         """None: nothing is there."""
         try:
-            data = self._socket.recv(_CHUNK_BYTES)
+            if self.descriptors is None:
+                data = self._socket.recv(_CHUNK_BYTES)
+            else:
+                data = self._receive_with(self.descriptors)
         except BlockingIOError:
             return None
         if not data:
             raise ConnectionResetError(errno.ECONNRESET, "it closed the connection")
+        return data
+
+    def _receive_with(self, descriptors: list[int]) -> bytes:
+        space = socket.CMSG_SPACE(_DESCRIPTORS_MAX * _INT_BYTES)
+        data, ancillary, *_ = self._socket.recvmsg(_CHUNK_BYTES, space, socket.MSG_CMSG_CLOEXEC)
+        for level, kind, body in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                whole = len(body) - len(body) % _INT_BYTES
+                descriptors.extend(memoryview(body)[:whole].cast("i"))
         return data
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = {"pidfd_send_signal": 424, "pidfd_open": 434}
 """Of system calls, the same on all architectures."""
-_MFD_CLOEXEC = 1
+_MFD_CLOEXEC, _MFD_ALLOW_SEALING = 1, 2
 _TMPFS = "/dev/shm"  # noqa: S108 - a file without a name
 _SPAWN_SETSIGDEF, _SPAWN_SETSIGMASK, _SPAWN_SETSID = 0x04, 0x08, 0x80
 _OPAQUE_BYTES = 1024
@@ -96,15 +96,16 @@ def memory_file(name: str) -> int:
             return os.dup(file.fileno())
 
 
-def memfd_create(name: str) -> int:
-    """Linux's own; see :func:`memory_file`."""
+def memfd_create(name: str, *, sealable: bool = False) -> int:
+    """Linux's own; see :func:`memory_file`. ``sealable``: ``fcntl`` may add seals to it."""
+    flags = _MFD_CLOEXEC | (_MFD_ALLOW_SEALING if sealable else 0)
     own = getattr(os, "memfd_create", None)
     if own is not None:
-        return int(own(name, _MFD_CLOEXEC))
+        return int(own(name, flags))
     function = getattr(_c_library(), "memfd_create", None)
     if function is None:
         raise OSError(errno.ENOSYS, "no memfd_create in this C library")
-    return _checked(function(name.encode(), _MFD_CLOEXEC))
+    return _checked(function(name.encode(), flags))
 
 
 def spawn_in_session(

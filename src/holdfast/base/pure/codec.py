@@ -21,7 +21,8 @@ The type of a field decides which values are accepted::
     tuple[X, ...]    a list
     dict[str, X]     an object, whatever its keys
     another record   an object; where it says ``AS_LIST = True``, the list of its values; where it
-                     says ``SPARSE = True``, without the fields that have their defaults
+                     says ``SPARSE = True``, without the fields that have their defaults; where it
+                     names fields in ``RARE``, without those of them that have
     object           whatever JSON can hold, unchecked
 
 A key that is missing gets its field's default, and a key that no field has is ignored, so that
@@ -258,6 +259,7 @@ class _Record(Form):
         self.forms = forms
         self._reads = {name: form.read for name, form in forms.items()}
         self._needed = {name for name in forms if not hasattr(kind, name)}
+        self._rare = [name for name in forms if name in getattr(kind, "RARE", ())]
 
     def read(self, value: Any) -> Any:
         if type(value) is not dict:
@@ -270,7 +272,11 @@ class _Record(Form):
         return self.kind(**dict(zip(given, values, strict=True)))
 
     def write(self, value: Any) -> Any:
-        return {name: form.write(getattr(value, name)) for name, form in self.forms.items()}
+        written = {name: form.write(getattr(value, name)) for name, form in self.forms.items()}
+        for name in self._rare:
+            if getattr(value, name) == getattr(self.kind, name):
+                del written[name]
+        return written
 
 
 class _Sparse(_Record):

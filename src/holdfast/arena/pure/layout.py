@@ -1,0 +1,61 @@
+"""Layout of an arena: the memory of one rank's snapshots. Its launcher makes it, the rank writes.
+
+A memory file. Its first page holds aligned 8-byte integers in native byte order, through
+``memoryview(...).cast("q")``: one fact is one word with one writer, as in the page of a monitor
+(``page/pure/page.py``). Each slot holds one snapshot, which is a valid safetensors file, and has
+room to grow: the memory file is sparse. ::
+
+    word   0 .. 31            facts of the arena, names below
+    word  32 + 16*i ..        slot i: one fact each, offsets below
+    byte  SLOT_STRIDE*(i+1)   the bytes of slot i, of which CAPACITY are reserved
+
+The commit of a snapshot, in this order, so that a rank may be killed at any instant::
+
+    COMMIT := 0; the bytes; every other word of the slot; COMMIT := STEP + 1
+
+A reader takes a slot only where ``COMMIT == STEP + 1``, and reads ``COMMIT`` again afterwards:
+another value means that the bytes it has read may be a mixture. The sum follows the commit, later,
+from another thread: ``SUM`` counts where ``SUMMED == COMMIT``.
+"""
+
+from __future__ import annotations
+
+HEAD_BYTES = 4096
+"""Of the first page."""
+SLOT_STRIDE = 1 << 40
+"""From one slot to the next; nothing of it takes memory before it is reserved."""
+MAX_SLOTS = 8
+LAYOUT_VERSION = 1
+
+VERSION = 0  # LAYOUT_VERSION, stored last by the launcher
+N_SLOTS = 1  # slots that the rank may use; the launcher's
+EVERY = 2  # snapshots are taken of steps that this divides; 0: not agreed yet. The launcher's
+EVERY_FROM = 3  # from this step on. The launcher stores it before EVERY
+LAST_STEP = 4  # the last step that the rank has ended, with or without a snapshot; -1: none
+TAKEN_AT = 5  # nanoseconds of CLOCK_MONOTONIC at the last commit; 0: none
+TAKE_NS = 6  # the time that a snapshot costs the training, median of the last ones; 0: not known
+STEP_NS = 7  # from one step to the next, likewise
+TAKEN = 8  # snapshots taken since the rank started
+SKIPPED = 9  # of them, those for which there was no free slot, or no memory
+
+SLOTS = 32  # first word of the slots
+SLOT_WORDS = 16
+COMMIT, STEP, CYCLE, ITERATION, RANK, WORLD_SIZE, BYTES, CAPACITY, SUM, SUMMED = range(10)
+"""Offsets within a slot. ``CYCLE``, ``ITERATION``: the life that it was taken in. ``RANK``,
+``WORLD_SIZE``: of the rank that took it. ``BYTES``: of the file. ``CAPACITY``: reserved. ``SUM``:
+of the file's bytes, as :func:`holdfast.arena.sums.checksum` adds them."""
+
+
+def slot(index: int) -> int:
+    """First word of slot ``index``."""
+    return SLOTS + SLOT_WORDS * index
+
+
+def slot_offset(index: int) -> int:
+    """First byte of slot ``index`` in the memory file."""
+    return SLOT_STRIDE * (index + 1)
+
+
+def file_bytes(n_slots: int) -> int:
+    """Size of the memory file."""
+    return SLOT_STRIDE * (n_slots + 1)

@@ -1,0 +1,43 @@
+"""Which snapshots belong to the history that the job goes on with. Pure.
+
+    life (0, 0)   1 2 3 4 5 6            all ranks have 5, some have 6
+    life (1, 0)             6 7 8        began from 5 of the first: so its 6 has other bytes
+    lineage of the next life, if that begins from 7:    ((0, 0) up to 5, (1, 0) up to 7)
+
+Everything else is void: the first 6, and the 8. So a snapshot that was given up, because a rank
+could not use it or because it led nowhere, never comes back: the life after it begins from an older
+one, or anew.
+"""
+
+from __future__ import annotations
+
+from holdfast.arena.pure.snapshots import Ancestor, Held, SnapshotId
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ANY_STEP = 2**63 - 1
+
+
+def last_life(term: int, cycle: int, iteration: int = 0) -> Ancestor:
+    """A life that has ended, with all of its steps."""
+    return Ancestor(term, cycle, iteration, ANY_STEP)
+
+
+def belongs(held: Held, lineage: Iterable[Ancestor]) -> bool:
+    """Whether a snapshot is of one of these lives, at a step before it was left."""
+    life = held.term, held.cycle, held.iteration
+    return any((it.term, it.cycle, it.iteration) == life and held.step <= it.step for it in lineage)
+
+
+def cut(lineage: Iterable[Ancestor], at: SnapshotId | None) -> tuple[Ancestor, ...]:
+    """The lineage of a life that begins from a snapshot of it; None: it begins anew."""
+    if at is None:
+        return ()
+    kept: list[Ancestor] = []
+    for life in lineage:
+        if (life.cycle, life.iteration) == (at.cycle, at.iteration):
+            return (*kept, Ancestor(life.term, life.cycle, life.iteration, at.step))
+        kept.append(life)
+    raise ValueError(f"{at} is of no life of {lineage}")

@@ -1,0 +1,69 @@
+"""Messages of a rank to its launcher about snapshots, and the answers. Pure.
+
+On the launcher's socket (``node/control_endpoint.py``), one request per connection::
+
+    rank ──► launcher   OpenArena         ◄── Arena, with the descriptor of the memory; or Error
+                        SnapshotCost      ◄── Ok
+                        SnapshotUnusable  ◄── Ok
+"""
+
+from __future__ import annotations
+
+from holdfast.arena.pure.snapshots import SnapshotId
+from holdfast.base.pure.codec import Count, Text
+from holdfast.base.pure.value import Value
+
+
+class OpenArena(Value):
+    """The rank asks for memory, or for more of it.
+
+    Attributes:
+        rank: Global.
+        slot_bytes: Memory that one snapshot needs now; 0: it only asks for the snapshot to restore.
+        n_slots: How many the rank would use.
+        iteration: Of a call that restarts in place; 0 otherwise.
+    """
+
+    rank: Count
+    slot_bytes: Count
+    n_slots: Count
+    iteration: Count = 0
+
+
+class Arena(Value):
+    """The rank may use this memory.
+
+    Attributes:
+        n_slots: How many slots; fewer than asked for where memory is short.
+        restore: All ranks begin from this snapshot; None: from none.
+        slot: The one that holds it.
+        cycle: Of the life that begins.
+        lost_steps: Steps computed again, for people; -1: not known.
+    """
+
+    n_slots: Count
+    cycle: Count
+    restore: SnapshotId | None = None
+    slot: Count = 0
+    lost_steps: int = -1
+
+
+class SnapshotCost(Value):
+    """The cost of snapshots to this rank.
+
+    Attributes:
+        step: The last one that it has ended.
+        every: It should take one of so many steps.
+    """
+
+    rank: Count
+    step: Count
+    every: Count
+
+
+class SnapshotUnusable(Value):
+    """The rank cannot begin from the snapshot that was chosen, and ends. ``why``: for people."""
+
+    rank: Count
+    snapshot: SnapshotId
+    why: Text

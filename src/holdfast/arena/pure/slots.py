@@ -1,0 +1,37 @@
+"""Which slot of an arena the next snapshot is written to. Pure.
+
+T-2: a committed slot is not written while it may be chosen. The ranks of a step wait for each
+other in its collectives; so no rank is ahead of another by more than the slots below allow for.
+
+    copied in the step     a rank writes s+1 when all have committed s       2 slots
+    copied beside the next a rank writes s+2 when all have committed s       3 slots
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from holdfast.arena.pure.snapshots import SnapshotId
+
+
+def n_slots(*, beside: bool) -> int:
+    """How many a rank needs; ``beside``: its copies run beside the next step."""
+    return 3 if beside else 2
+
+
+def next_slot(
+    usable: Collection[int], held: Mapping[int, SnapshotId], writing: Collection[int] = ()
+) -> int | None:
+    """The slot to write; None: there is none, and this snapshot is not taken.
+
+    Args:
+        usable: The slots that have memory for it.
+        held: Committed snapshots, by slot.
+        writing: Slots that are being written.
+    """
+    newest = max(held, key=held.__getitem__, default=None)
+    free = [index for index in usable if index != newest and index not in writing]
+    empty = [index for index in free if index not in held]
+    return min(empty) if empty else min(free, key=held.__getitem__, default=None)

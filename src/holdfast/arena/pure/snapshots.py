@@ -1,0 +1,123 @@
+"""Names of snapshots: nodes tell the leader which they hold, and it says which to restore.
+
+A *life* is the time from one start of the training function to the next: a cycle, or within it a
+restart in place (iteration). After a restore, steps above it exist twice, with different bytes: so
+a step alone names nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from holdfast.base.pure.codec import Count, Text
+from holdfast.base.pure.value import Value
+
+
+@dataclass(frozen=True, order=True)
+class SnapshotId:
+    """The state of all ranks after ``step`` steps, as a life has computed it."""
+
+    AS_LIST: ClassVar[bool] = True
+    cycle: Count
+    iteration: Count
+    step: Count
+
+
+@dataclass(frozen=True, order=True)
+class Held:
+    """A committed snapshot of one rank, in the memory of the node that says so.
+
+    ``term``: of the leader that had formed the cycle; see :class:`Ancestor`.
+    """
+
+    AS_LIST: ClassVar[bool] = True
+    rank: Count
+    world_size: Count
+    cycle: Count
+    iteration: Count
+    step: Count
+    term: Count = 0
+
+    @property
+    def id(self) -> SnapshotId:
+        """Without the rank."""
+        return SnapshotId(self.cycle, self.iteration, self.step)
+
+
+class Refused(Value):
+    """A rank could not use its part of a snapshot. ``why``: for people."""
+
+    snapshot: SnapshotId
+    rank: Count
+    why: Text
+
+
+class Holdings(Value):
+    """Snapshots of a node, when its ranks are gone.
+
+    Attributes:
+        held: Committed snapshots.
+        last_step: The last step that any of its ranks has ended in the last life; -1: not known.
+        refused: Snapshots that a rank of it could not use, and why.
+        every: As agreed; 0: not agreed, as far as this node knows.
+    """
+
+    SPARSE = True
+
+    held: tuple[Held, ...] = ()
+    last_step: int = -1
+    refused: tuple[Refused, ...] = ()
+    every: Count = 0
+
+
+class Restore(Value):
+    """All ranks of a cycle begin from this snapshot.
+
+    Attributes:
+        snapshot: Its name.
+        world_size: Of the ranks that took it.
+        lost_steps: Steps that are computed again; -1: not known.
+        times: So many lives in a row have begun from it, this one among them.
+    """
+
+    SPARSE = True
+
+    snapshot: SnapshotId
+    world_size: Count
+    lost_steps: int = -1
+    times: Count = 1
+
+
+@dataclass(frozen=True, order=True)
+class Ancestor:
+    """A life that the present one goes back to, up to the step at which it left that one.
+
+    The leader of a later term may form a cycle of the same number, where the one before it died
+    with its decision: so its term is part of the name of a life.
+    """
+
+    AS_LIST: ClassVar[bool] = True
+    term: Count
+    cycle: Count
+    iteration: Count
+    step: Count
+
+
+class Beginning(Value):
+    """The snapshot that all ranks of a cycle begin from, in a job that uses snapshots.
+
+    Attributes:
+        restore: None: from none; from the user's checkpoint, if there is one.
+        lineage: Lives before this one, the oldest first; empty: it begins anew. Snapshots of none
+            of them are void.
+        every: Snapshots are taken of steps that this divides; 0: not agreed yet.
+        why: Why no newer snapshot could be chosen, for people; empty: it is the newest.
+    """
+
+    SPARSE = True
+
+    restore: Restore | None = None
+    lineage: tuple[Ancestor, ...] = ()
+    every: Count = 0
+    why: Text = ""

@@ -1,0 +1,118 @@
+"""Requests of a rank to its launcher about snapshots: one request, one answer, then hang up."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from holdfast.arena.pure.messages import Arena, OpenArena, SnapshotCost, SnapshotUnusable
+from holdfast.base.pure.codec import MessageError, decode, encode, family
+from holdfast.errors import SnapshotError
+from holdfast.fault_tolerance.data import FT_LAUNCHER_IPC_SOCKET_ENV_VAR
+from holdfast.net import endpoint
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.arena.pure.snapshots import SnapshotId
+    from holdfast.net.pure.frames import Message
+
+ANSWER_S = 30.0
+"""Until the launcher must have answered; it is busy where all ranks of a node ask at once."""
+_ANSWER: Mapping[str, type[Arena]] = family(Arena)
+
+
+class NoArenaError(Exception):
+    """The launcher gives no memory for snapshots; the text says why."""
+
+
+class ChoiceUnknownError(NoArenaError):
+    """Whether the launcher gives memory, and which snapshot it chose, is not known."""
+
+
+class LauncherLink:
+    """The launcher of this rank, which has the global number ``rank``."""
+
+    def __init__(self, path: str, rank: int) -> None:
+        self._path = path
+        self.rank = rank
+
+    def open_arena(self, slot_bytes: int, n_slots: int) -> tuple[Arena, int]:
+        """The answer, and the descriptor of the memory, which is the caller's to close.
+
+        Raises:
+            NoArenaError: It refuses, as a launcher without snapshots does.
+            ChoiceUnknownError: It does not answer, or with something else.
+        """
+        request = OpenArena(rank=self.rank, slot_bytes=slot_bytes, n_slots=n_slots)
+        answer, descriptors = self._ask(encode(request))
+        if answer.get("op") == "arena" and len(descriptors) == 1:
+            try:
+                return decode(_ANSWER, answer), descriptors[0]
+            except MessageError as error:
+                os.close(descriptors[0])
+                raise ChoiceUnknownError(
+                    f"the launcher's answer has another form: {error}"
+                ) from error
+        for fd in descriptors:
+            os.close(fd)
+        if answer.get("op") == "error":
+            raise NoArenaError(str(answer.get("text")))
+        raise ChoiceUnknownError(
+            f"the launcher answered {answer!r:.200} with {len(descriptors)} descriptors"
+        )
+
+    def send_cost(self, step: int, every: int) -> None:
+        """Say what snapshots cost. Raises NoArenaError."""
+        self._ask(encode(SnapshotCost(rank=self.rank, step=step, every=every)))
+
+    def send_unusable(self, snapshot: SnapshotId, why: str) -> None:
+        """Say that this rank cannot begin from ``snapshot``. Raises NoArenaError."""
+        self._ask(encode(SnapshotUnusable(rank=self.rank, snapshot=snapshot, why=why)))
+
+    def unusable(self, snapshot: SnapshotId, why: str) -> SnapshotError:
+        """Say that this rank cannot begin from ``snapshot``; returns the error that ends it."""
+        try:
+            self.send_unusable(snapshot, why)
+        except NoArenaError as lost:
+            why += f" (and the launcher does not know: {lost})"
+        return SnapshotError(
+            f"the snapshot of step {snapshot.step} cannot be restored: {why}. The launchers "
+            "choose an older one, or the checkpoint, at the next restart"
+        )
+
+    def unknown(self, error: Exception) -> SnapshotError:
+        """Other ranks may begin from a snapshot: this one cannot begin from something else."""
+        return SnapshotError(
+            f"rank {self.rank} does not learn from its launcher which snapshot to begin from: "
+            f"{error}. It ends, so that all ranks begin again from the same state"
+        )
+
+    def _ask(self, request: Mapping[str, object]) -> tuple[Message, list[int]]:
+        try:
+            with endpoint.connect(self._path, ANSWER_S) as connection:
+                descriptors: list[int] = []
+                connection.descriptors = descriptors
+                try:
+                    return connection.request(request, ANSWER_S), descriptors
+                except OSError:
+                    for fd in descriptors:
+                        os.close(fd)
+                    raise
+        except OSError as error:
+            raise ChoiceUnknownError(str(error)) from error
+
+
+def launcher_link() -> LauncherLink | None:
+    """None: no launcher has started this process, or it is a child of a rank."""
+    path, rank = os.environ.get(FT_LAUNCHER_IPC_SOCKET_ENV_VAR), os.environ.get("RANK", "")
+    if not path or not rank.isdecimal() or _is_child():
+        return None
+    return LauncherLink(path, int(rank))
+
+
+def _is_child() -> bool:
+    """Of ``multiprocessing``: it has the variables of its rank, and is not the rank."""
+    module = sys.modules.get("multiprocessing.process")
+    return module is not None and module.parent_process() is not None

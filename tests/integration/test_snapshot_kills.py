@@ -1,0 +1,36 @@
+"""A rank that is killed while it takes a snapshot leaves the one before, whole."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+pytest.importorskip("torch")
+
+from tests.snapshot_kills import killer
+
+MODES = pytest.mark.parametrize("mode", ["step", "beside"])
+
+
+@MODES
+def test_a_rank_killed_before_each_store_of_a_commit_leaves_whole_snapshots(mode: str) -> None:
+    """COMMIT := 0, SUMMED := 0, six facts, COMMIT := step + 1; at the tenth, the next begins."""
+    with killer(mode) as one:
+        for stores in range(10):
+            one.kill(None, stores)
+    found = one.found
+    assert (found.inconsistent, found.lost, found.wrongly_restored) == (0, 0, 0)
+    assert found.kills == 10
+    assert found.in_mid_copy >= 8
+
+
+@MODES
+def test_a_rank_killed_at_random_moments_leaves_whole_snapshots(mode: str) -> None:
+    order = random.Random(1)
+    with killer(mode) as one:
+        for _ in range(15):
+            one.kill(order.uniform(0.0, 0.02))
+    found = one.found
+    assert (found.inconsistent, found.lost, found.wrongly_restored) == (0, 0, 0)
+    assert found.in_mid_copy > 0

@@ -1,0 +1,82 @@
+"""A trainer asks for the snapshot that waits before its model is complete, and may not use it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from holdfast.arena.pure import layout
+from holdfast.arena.pure.messages import SnapshotUnusable
+from holdfast.arena.pure.snapshots import SnapshotId
+from holdfast.snapshot import SnapshotError
+from holdfast.snapshot._waiting import has_launcher, waiting_snapshot
+from tests.snapshot_launcher import SnapshotLauncher
+from tests.unit.snapshot.conftest import Make
+from tests.unit.snapshot.one_rank import again, take
+
+
+def test_it_is_told_the_step_and_the_plain_parts_and_nothing_is_restored(
+    make: Make, launcher: SnapshotLauncher
+) -> None:
+    assert has_launcher()
+    assert waiting_snapshot() is None
+    model, state = nn.Linear(3, 2), {"epoch": 4, "name": "x"}
+    snapshots = make(model=model, state=state)
+    assert snapshots.restore() == 0
+    take(snapshots, 7)
+    again(launcher, snapshots)
+
+    waiting = waiting_snapshot()
+    assert waiting is not None
+    assert (waiting.step, waiting.parts["state"]) == (7, state)
+
+    other, empty = nn.Linear(3, 2), dict[str, object]()
+    assert make(model=other, state=empty).restore() == 7
+    assert empty == state
+    assert torch.equal(other.weight, model.weight)
+
+
+def test_a_program_that_has_loaded_newer_state_itself_takes_snapshots_from_there_on(
+    make: Make, launcher: SnapshotLauncher
+) -> None:
+    """What waited stays as it is until newer ones take its place."""
+    model = nn.Linear(3, 2)
+    snapshots = make(model=model)
+    snapshots.restore()
+    take(snapshots, 7)
+    again(launcher, snapshots)
+
+    nn.init.constant_(model.weight, 5.0)
+    newer = make(model=model)
+    newer.begin(9)
+    assert bool((model.weight == 5.0).all())
+    assert launcher.arena(0).words[layout.LAST_STEP] == 9
+    assert not newer.take(9)
+    take(newer, 10)
+    assert again(launcher, newer) == SnapshotId(1, 0, 10)
+
+
+def test_a_damaged_one_is_reported_so_that_another_is_chosen(
+    make: Make, launcher: SnapshotLauncher
+) -> None:
+    snapshots = make(model=nn.Linear(3, 2))
+    snapshots.restore()
+    take(snapshots, 6)
+    take(snapshots, 7)
+    assert again(launcher, snapshots) == SnapshotId(0, 0, 7)
+    newest = max(launcher.arena(0).all_held())
+    launcher.arena(0).map_slot(newest.slot)[:8] = (1 << 40).to_bytes(8, "little")
+    with pytest.raises(SnapshotError, match="step 7 cannot be restored: its head cannot be read"):
+        waiting_snapshot()
+    assert isinstance(launcher.requests[-1], SnapshotUnusable)
+    assert launcher.next_cycle(1) == SnapshotId(0, 0, 6)
+    waiting = waiting_snapshot()
+    assert waiting is not None
+    assert waiting.step == 6
+
+
+def test_without_a_launcher_nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FT_LAUNCHER_IPC_SOCKET", raising=False)
+    assert not has_launcher()
+    assert waiting_snapshot() is None
