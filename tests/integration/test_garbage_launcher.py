@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import socket
@@ -16,11 +17,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from holdfast.arena.arena import ArenaMemory
+from holdfast.arena.pure import layout
+from holdfast.arena.pure.messages import Arena, OpenArena, SnapshotCost, SnapshotUnusable
+from holdfast.arena.pure.snapshots import Beginning, Held
 from holdfast.base.processes import child
-from holdfast.base.pure.codec import encode
+from holdfast.base.pure.codec import decode, encode
 from holdfast.fault_tolerance.data import WorkloadAction
 from holdfast.health.messages import FROM_HEALTH as FROM_HEALTH_PROCESS
 from holdfast.health.messages import HealthConfig
+from holdfast.job.pure.membership import MESSAGES, CyclePlace, Descriptor, Join, Round
 from holdfast.net import endpoint
 from holdfast.net.loop import Loop
 from holdfast.net.pure.frames import Decoder
@@ -200,6 +206,85 @@ def test_garbage_ends_no_control_endpoint(
         assert all(why.encode() is not None for *_, why in asked)
         assert len(said.lines) <= 1
         control.close()
+
+
+OF_SNAPSHOTS = [
+    {**shape(kind), "rank": st.sampled_from([0, 0, 0, 1])}
+    for kind in (OpenArena, SnapshotCost, SnapshotUnusable)
+]
+
+
+@fuzz
+@given(
+    data=st.lists(streams(*OF_SNAPSHOTS), min_size=1, max_size=3),
+    words=st.dictionaries(st.integers(0, 511), st.integers(-(1 << 63), (1 << 63) - 1), max_size=9),
+)
+def test_garbage_about_snapshots_ends_no_launcher_and_voids_no_snapshot(
+    tmp_path_factory: pytest.TempPathFactory, data: list[bytes], words: dict[int, int]
+) -> None:
+    """Nor does a rank that writes over all of its memory: its launcher says what makes sense."""
+    from holdfast.node import arenas, control_endpoint
+
+    place = CyclePlace("n0", 0, 1, 0, "a")
+    path = str(tmp_path_factory.getbasetemp() / f"c{uuid.uuid4().hex[:8]}")
+    with pytest.MonkeyPatch.context() as monkeypatch, Loop() as loop:
+        said = Lines(monkeypatch, control_endpoint, arenas)
+        kept = arenas.Arenas(1, 1 << 30, lambda _: None, lambda _: None)
+        kept.begin(Round(0, (place,), world_size=1), place)
+        control = ControlEndpoint(path, loop, lambda *_: None, lambda _: None, no_rank, kept.answer)
+        _, [fd] = kept.answer(OpenArena(0, 1 << 20, 2))
+        arena = ArenaMemory(fd)
+        arena.reserve(1, 1 << 20)
+        arena.commit(1, Held(0, 1, 0, 0, 5), 100)
+        for one in data:
+            _say_all(loop, unix(path), one)
+            loop.wait(0.0)
+        held = kept.holdings()
+        assert held is not None
+        assert held.held == (Held(0, 1, 0, 0, 5),)
+        for word, value in words.items():
+            arena.words[word] = value
+        held = kept.holdings()
+        assert held is not None
+        join = Join("n0", Descriptor("a", "h", 1, 1), 0, None, held)
+        assert decode(MESSAGES, json.loads(json.dumps(encode(join)))) == join
+        kept.begin(Round(1, (place,), world_size=1, beginning=Beginning()), place)
+        held = kept.holdings()
+        assert held is not None
+        assert held.held == ()
+        assert len([line for line in said.lines if "cut off" in line]) <= 1
+        control.close()
+        kept.end()
+
+
+def test_a_rank_that_is_killed_while_it_is_answered_is_no_harm(tmp_path: Path) -> None:
+    """It has sent its request, or half of it, and is gone."""
+    from holdfast.node import arenas
+
+    place = CyclePlace("n0", 0, 1, 0, "a")
+    kept = arenas.Arenas(1, 1 << 30, lambda _: None, lambda _: None)
+    kept.begin(Round(0, (place,), world_size=1), place)
+    request = encoded(encode(OpenArena(0, 1 << 20, 2)))
+    with Loop() as loop:
+        control = ControlEndpoint(
+            str(tmp_path / "c"), loop, lambda *_: None, lambda _: None, no_rank, kept.answer
+        )
+        for length in (len(request), len(request) // 2, 0):
+            with unix(str(tmp_path / "c")) as rank:
+                rank.sendall(request[:length])
+            for _ in range(3):
+                loop.wait(0.0)
+        with unix(str(tmp_path / "c")) as rank:
+            rank.sendall(request)
+            for _ in range(3):
+                loop.wait(0.0)
+            data, fds, *_ = socket.recv_fds(rank, 1 << 16, 4)
+        assert Decoder().feed(data) == [encode(Arena(2, 0))]
+        assert len(fds) == 1
+        assert ArenaMemory(fds[0]).max_slots == layout.MAX_SLOTS
+        os.close(fds[0])
+        control.close()
+    kept.end()
 
 
 def test_a_request_that_the_launcher_cannot_handle_ends_its_connection_alone(

@@ -18,6 +18,7 @@ from holdfast.inplace.pure import coordinator, guard, messages, rank
 from holdfast.inplace.pure.job_calls import Cause
 from holdfast.job.pure.member import StartRanks, WaitAsSpare
 from holdfast.job.pure.membership import (
+    Cadence,
     ControlAsked,
     Decision,
     Digests,
@@ -30,6 +31,7 @@ from holdfast.job.pure.membership import (
     OpenIncident,
     Resigned,
     Round,
+    SnapshotCosts,
     StateChanged,
     StopCycle,
     Suspect,
@@ -63,6 +65,8 @@ def message(one: Message) -> str:
             return f"rank {rank} asks for {action} ({text})"
         case Suspect(cycle=cycle, rank=rank):
             return f"rank {rank} is overdue in cycle {cycle}"
+        case SnapshotCosts(step=step, every=every):
+            return f"snapshots of every {every}. step would do, at step {step}"
         case Digests(incident=incident, digests=digests):
             return f"evidence for incident {incident}: {_shown(digests)}"
         case _:
@@ -77,7 +81,11 @@ def decision(one: Decision) -> str:
             more = f" and {len(one.places) - _FEW} more" if len(one.places) > _FEW else ""
             spares = f"; spares {' '.join(one.spares[:_FEW])}" if one.spares else ""
             used = f"; {one.restarts_used} restarts used" if one.restarts_used else ""
-            return f"cycle {one.cycle}: {shown}{more}{spares}{used}"
+            restore = one.beginning.restore if one.beginning is not None else None
+            begins = f" from {restore.snapshot}" if restore is not None else ""
+            return f"cycle {one.cycle}{begins}: {shown}{more}{spares}{used}"
+        case Cadence(cycle, every, from_step):
+            return f"snapshots of every {every}. step of cycle {cycle}, from {from_step} on"
         case Resigned(why):
             return f"resigns: {why}"
         case StopCycle(cycle=cycle, cause=cause, restarts_left=left, no_restart=no_restart):

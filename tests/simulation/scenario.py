@@ -221,6 +221,7 @@ class Scenario:
         standby: Interpreters are parked.
         calls: The ranks of a host are in a call of the Wrapper for a part of each cycle.
         proofs: Probability that a launcher's kernel tells the leader of its end.
+        snapshots: Ranks keep snapshots in the memory of their launchers.
         others: Hosts whose launchers were started for another job, and come to this one's endpoint.
         store: With the key of the leader; None: launchers vote.
     """
@@ -240,6 +241,7 @@ class Scenario:
     standby: bool = False
     calls: bool = False
     proofs: float = 0.0
+    snapshots: bool = False
     others: frozenset[int] = frozenset()
     store: Store | None = None
 
@@ -265,6 +267,10 @@ class Scenario:
         cycles = restarts + self.hosts + 2
         bound_s = min(cycles, 40) * (longest_cycle_s + longest_gap_s) + rules.linger_s
         return self.troubled_until + bound_s
+
+
+_WITH_SNAPSHOTS = 0.5
+"""Of all scenarios."""
 
 
 def random_scenario(seed: int, hosts: int = 8) -> Scenario:
@@ -325,6 +331,7 @@ def random_scenario(seed: int, hosts: int = 8) -> Scenario:
         others=_random_others(rng, hosts, least),
         calls=rng.random() < 0.5,
         proofs=rng.choice((0.0, 0.5, 1.0)),
+        snapshots=rng.random() < _WITH_SNAPSHOTS,
     )
 
 
@@ -403,6 +410,7 @@ def _takeovers(rng: random.Random, hosts: int, deaths: int) -> Scenario:
         slow_stop=rng.choice((0.0, 0.5)),
         codec=rng.random() < 0.1,
         proofs=rng.choice((0.5, 0.9)) if is_hostile else 1.0,
+        snapshots=rng.random() < _WITH_SNAPSHOTS,
     )
 
 

@@ -21,7 +21,7 @@ from holdfast.health.pure.gate import HealthGate
 from holdfast.health.pure.health import Finding, Fitness
 from holdfast.inplace.pure.job_calls import CallBegan, CallEnded
 from holdfast.job.pure.leader import Leader, ReadIteration
-from holdfast.job.pure.member import RanksFailed, StartRanks
+from holdfast.job.pure.member import HoldingsRead, RanksFailed, SetCadence, StartRanks
 from holdfast.job.pure.membership import FailureReport
 from holdfast.job.pure.succession import Succession
 from holdfast.job.pure.succession_by_key import SuccessionByKey
@@ -35,6 +35,7 @@ from holdfast.standby.pure.parked_messages import ParkedReady
 from holdfast.testing.clock import VirtualClock
 from tests.simulation.kernel import Alarm, ProcessClock
 from tests.simulation.simulated_monitors import SimulatedMonitors
+from tests.simulation.simulated_snapshots import SimulatedArenas
 
 RANKS_OUTLIVE_LAUNCHER_S = 0.05
 SIGTERM, SIGKILL = 15, 9
@@ -116,6 +117,8 @@ class SimulatedNode:
     calls: bool = False
     """Its ranks are in a call of the Wrapper; their guard tells the launcher."""
     in_call: bool = False
+    arenas: SimulatedArenas | None = None
+    """None: the ranks of the job keep no snapshots."""
     has_completed: bool = False
     """The call of its last cycle has, on all ranks that were left."""
     told_to_stop: bool = False
@@ -282,9 +285,14 @@ class SimulatedNode:
     # ------------------------------------------------------------ effects
     def _do(self, effect: Any) -> None:
         match effect:
-            case StartRanks(formed):
+            case StartRanks(formed, place):
+                if self.arenas is not None:
+                    self.arenas.begin(formed, place)
                 self.world.carry_out(self, effect)
                 self._start(formed.cycle)
+            case SetCadence():
+                if self.arenas is not None:
+                    self.arenas.every, self.arenas.from_step = effect.every, effect.from_step
             case node.SignalRanks(local_ranks, signum):
                 is_stopping = self.core.node.phase is node.NodePhase.STOPPING
                 self.told_to_stop = self.told_to_stop or (is_stopping and signum != SIGKILL)
@@ -442,6 +450,8 @@ class SimulatedNode:
     def _swept(self, cycle: int) -> None:
         if self._sweeping == cycle:
             self._sweeping = None
+            if self.arenas is not None:
+                self.tell(HoldingsRead(cycle, self.arenas.holdings()))
             self.tell(node.Swept())
 
     def die(self, *, ranks_at_once: bool = False) -> None:

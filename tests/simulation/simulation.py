@@ -84,6 +84,7 @@ from tests.simulation.simulated_node import (
     SimulatedNode,
     launcher_of,
 )
+from tests.simulation.simulated_snapshots import SimulatedArenas, SnapshotPromises, Trainings
 from tests.simulation.ways import NO_ANSWER_S, Ways
 
 OPS_PER_MESSAGE = 2
@@ -166,6 +167,8 @@ class Simulation(World):
         self._promises = JobPromises(
             self.scenario, self.clock, self._launchers, self._by_node, self.check
         )
+        self.snapshots = SnapshotPromises(self.scenario, self._by_node, self.check)
+        self._trainings = Trainings(self, self.snapshots, seed)
         self._restart_ops: dict[str, int] = {}
         self._proofs = random.Random(seed)
         starts = dict(enumerate(self.scenario.starts_at))
@@ -246,6 +249,7 @@ class Simulation(World):
             scenario.slow_stop,
             scenario.standby,
             calls=scenario.calls,
+            arenas=SimulatedArenas() if scenario.snapshots else None,
         )
         self._launchers[host] = self._by_node[node] = one
         self._maybe_members.append(one)
@@ -413,6 +417,8 @@ class Simulation(World):
             case StartRanks(formed):
                 self.say(one.name, effect)
                 self._promises.start(one, formed.cycle)
+                if one.arenas is not None:
+                    self._trainings.start(one, formed)
                 if formed.cycle:
                     self._restart_ops[one.name] = one.ops
             case LeaveProcess():
@@ -452,6 +458,7 @@ class Simulation(World):
     # ------------------------------------------------------------ network
     def _publish(self, home: SimulatedNode, decision: Decision) -> None:
         self._promises.check_decision(home, decision)
+        self.snapshots.check_decision(decision)
         if self.scenario.codec:
             decision = decode(DECISIONS, json.loads(json.dumps(encode(decision))))
         self._log.append(decision)
@@ -603,6 +610,7 @@ class Simulation(World):
     def _take_over(self, one: SimulatedNode, leads: Leads) -> None:
         self.takeovers += 1
         self._promises.check_takeover(one, leads)
+        self.snapshots.check_takeover(leads)
         self._home = one.follows = one
         leader = one.core.leader
         assert leader is not None
@@ -681,6 +689,10 @@ class Simulation(World):
         return any(one.core.member.cycle >= 0 or one.bound_to for one in followers)
 
     # ------------------------------------------------------------ ranks
+    def fail_ranks(self, one: SimulatedNode, cycle: int) -> None:
+        """A rank of this cycle raises."""
+        self._fail_ranks(one, cycle, every=False, may_restart=True)
+
     def _fail_ranks(
         self,
         one: SimulatedNode,

@@ -47,8 +47,10 @@ from holdfast.job.pure.exit_codes import Ending
 from holdfast.job.pure.leader import ReadIteration
 from holdfast.job.pure.member import (
     CycleStopping,
+    HoldingsRead,
     MemberPhase,
     RanksFailed,
+    SetCadence,
     StartRanks,
     WaitAsSpare,
 )
@@ -74,9 +76,11 @@ from holdfast.node.records.run_dirs import RunFolders
 from holdfast.node.reporter import JobReporter
 from holdfast.options.plan import LaunchPlan
 from holdfast.watch.pure import monitor_messages
-from holdfast.watch.pure.rank_messages import ExitsNow, Uncaught
+from holdfast.watch.pure.rank_messages import Error, ExitsNow, Uncaught
 
 if TYPE_CHECKING:
+    from holdfast.node.arenas import Answer, Arenas
+    from holdfast.node.control_endpoint import OfSnapshots
     from holdfast.node.health_process import HealthProcess
     from holdfast.node.observing import Observing
     from holdfast.node.part import Happening, MakePart, Part
@@ -159,6 +163,8 @@ class NodeAgent:
         self._terminal = Terminal(0) if plan.stdin_rank is not None else None
         self._care: HealthProcess | None = None
         self._observing: Observing | None = None
+        self._arenas: Arenas | None = None
+        """None: no rank has asked for memory for snapshots."""
         self._sweeper = Sweeper(self._loop, self._spared, self._living_ranks, self._on_swept)
         lines = self._reporter.restart_lines
         self._parts: list[Part] = [self._sweeper, lines, self._reporter, self._progress, incidents]
@@ -247,6 +253,7 @@ class NodeAgent:
             self._on_request,
             self._on_guard_message,
             self._on_exception,
+            self._on_snapshots,
         )
         self._parts.append(self._control)
         try:
@@ -415,6 +422,21 @@ class NodeAgent:
         self._feed(rank_life.RankSaid(rank.place.local_rank, message))
         return True
 
+    def _on_snapshots(self, request: OfSnapshots) -> Answer:
+        """A rank asks for memory for its snapshots, or reports about them."""
+        if self._ranks is None:
+            return Error("no ranks run under this launcher"), ()
+        if self._arenas is None:
+            from holdfast.node.arenas import Arenas  # noqa: PLC0415 - where used
+
+            plan = self._plan
+            self._arenas = Arenas(
+                plan.nproc_per_node, plan.snapshot_memory, self._feed, self._write_event
+            )
+            self._arenas.begin(self._ranks.formed, self._ranks.place)
+            self._parts.append(self._arenas)
+        return self._arenas.answer(request)
+
     def _on_monitor_message(self, local_rank: int, message: monitor_messages.ToLauncher) -> None:
         if isinstance(message, monitor_messages.MonitorLog):
             log_note(message)
@@ -480,6 +502,9 @@ class NodeAgent:
                 self._reporter.stopping(effect)
             case WaitAsSpare(cycle):
                 self._reporter.standing_by(cycle)
+            case SetCadence():
+                if self._arenas is not None:
+                    self._arenas.set_cadence(effect)
             case node.Explain(cycle, will_restart):
                 past = self._past
                 ranks = past if past is not None and past.cycle == cycle else self._ranks
@@ -539,6 +564,8 @@ class NodeAgent:
         staged = Path(self._folders.staging.folder(start.round.cycle))
         interface = self._log.gloo_interface()
         self._ranks = ranks = Ranks(self._setup, start, interface, staged, port, lives)
+        if self._arenas is not None:
+            self._arenas.begin(ranks.formed, ranks.place)
         joined = schema.CycleJoined(start.round.master_port, start.place.group_rank)
         self._write_event(joined)
         has_rank_0 = ranks.place.rank_offset == 0
@@ -599,6 +626,8 @@ class NodeAgent:
 
     def _on_swept(self) -> None:
         self._write_event(schema.CycleStopped())
+        if self._arenas is not None and (held := self._arenas.holdings()) is not None:
+            self._feed(HoldingsRead(self._cycle, held))
         self._feed(node.Swept())
 
     def _clean_up(self) -> None:

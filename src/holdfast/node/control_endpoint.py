@@ -1,7 +1,8 @@
 """Where ranks ask something of their launcher: one framed request per connection, one answer.
 
 A rank that an exception ends reports it, and stays connected until its exit handlers have run. The
-guard of a restart in place reports here, too, without an answer.
+guard of a restart in place reports here, too, without an answer. The answer to a rank that asks for
+memory for its snapshots has a descriptor with it.
 
 Other users, garbage and floods lose their connection, and have no other effect.
 """
@@ -11,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from holdfast.arena.pure import messages as of_snapshots
+from holdfast.arena.pure.messages import OpenArena, SnapshotCost, SnapshotUnusable
 from holdfast.base import clock
 from holdfast.base.pure.codec import MessageError, decode, encode, family, for_people
 from holdfast.base.pure.never import assert_never
@@ -29,7 +32,8 @@ from holdfast.watch.pure.rank_messages import Control, Error, ExitsNow, Ok, Unca
 if TYPE_CHECKING:
     from holdfast.net.pure.frames import Message
 
-Request = rank_messages.ToLauncher | job_calls.OfGuard
+OfSnapshots = OpenArena | SnapshotCost | SnapshotUnusable
+Request = rank_messages.ToLauncher | job_calls.OfGuard | OfSnapshots
 _REQUESTS: Mapping[str, type[Request]] = family(Request)
 
 CONNECTIONS_MAX = 128
@@ -47,6 +51,15 @@ None: it closed the connection before ``ExitsNow``. Returns whether it is a rank
 """
 
 
+OnSnapshots = Callable[[OfSnapshots], tuple[of_snapshots.Arena | Ok | Error, tuple[int, ...]]]
+"""Called with a request; returns the answer, and the descriptors that go with it."""
+
+
+def _keeps_none(request: OfSnapshots) -> tuple[Error, tuple[int, ...]]:
+    del request
+    return Error("snapshots are off: this launcher keeps none"), ()
+
+
 class ControlEndpoint(Part):
     """Listens on ``path`` and reports requests that make sense."""
 
@@ -57,11 +70,13 @@ class ControlEndpoint(Part):
         on_request: OnRequest,
         on_guard_message: Callable[[job_calls.OfGuard], None],
         on_exception: OnException,
+        on_snapshots: OnSnapshots = _keeps_none,
     ) -> None:
         """Start to listen on ``path``; raises OSError where that fails."""
         self._on_request = on_request
         self._on_guard_message = on_guard_message
         self._on_exception = on_exception
+        self._on_snapshots = on_snapshots
         self._callers: dict[Channel, bool] = {}
         """Those that have sent a request; whether it is a rank whose exit handlers run."""
         self._listener = endpoint.listen(path)
@@ -134,6 +149,12 @@ class ControlEndpoint(Part):
                     caller.send(encode(Error("not a rank whose end this launcher sees to")))
             case Control():
                 caller.send(encode(self._control(request)))
+            case OpenArena() | SnapshotCost() | SnapshotUnusable():
+                answer, descriptors = self._on_snapshots(request)
+                if descriptors:
+                    caller.send_with(encode(answer), descriptors)
+                else:
+                    caller.send(encode(answer))
             case _:
                 assert_never(request)
 

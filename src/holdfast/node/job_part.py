@@ -135,6 +135,7 @@ def make_rules(plan: LaunchPlan) -> Rules:
         reads_iterations=iteration_file(plan) is not None,
         evidence_s=evidence_s(plan),
         stall=stall_rules(plan),
+        snapshot_progress=plan.snapshot_progress,
     )
     if meeting is None:
         return rules

@@ -33,6 +33,7 @@ from holdfast.node.records import report
 from holdfast.node.restart_lines import RestartLines
 
 if TYPE_CHECKING:
+    from holdfast.arena.pure.snapshots import Beginning
     from holdfast.evidence.pure.evidence import Verdict
     from holdfast.inplace.pure.job_calls import RestartedInPlace
     from holdfast.node.processes.ranks import Ranks
@@ -196,7 +197,8 @@ class JobReporter(Part):
             done = self._done(past) if past is not None else ""
             restart = console_lines.restart_words(used, plan.max_restarts, plan.restart_window_s)
             after_s = clock.monotonic() - self._over_since
-            started = f"cycle {ranks.cycle}{started}"
+            begins_from = console_lines.beginning_words(formed.beginning)
+            started = f"cycle {ranks.cycle}{begins_from}{started}"
             line = console_lines.restart_line(done, restart, after_s, started, self._room)
             LOGGER.warning("%s", line, extra=facts_of(ranks.cycle))
         else:
@@ -204,6 +206,7 @@ class JobReporter(Part):
             line = console_lines.fitted(f"cycle {ranks.cycle}: started {of}{started}", self._room)
             LOGGER.info("%s", line, extra=facts_of(ranks.cycle))
         self._forget_waiting()
+        self._note_beginning(formed.beginning, ranks.cycle)
         self._said, self._over_since, self._restarts_used = set(), None, used
         LOGGER.log(
             logging.DEBUG if plan.meeting is None else logging.INFO,
@@ -217,6 +220,20 @@ class JobReporter(Part):
             self._has_started = True
             stays = "; it is removed if the job succeeds without a restart"
             LOGGER.info("run folder: %s%s", self._run_dir, "" if self._is_asked_for else stays)
+
+    def _note_beginning(self, beginning: Beginning | None, cycle: int) -> None:
+        """Say which snapshot could not be used, and write down which one is."""
+        if beginning is None:
+            return
+        restore, what = beginning.restore, "no snapshot: from a checkpoint, if the script has one"
+        if restore is not None:
+            step, of_cycle = restore.snapshot.step, restore.snapshot.cycle
+            what = f"step {step}"
+            lost = restore.lost_steps if restore.lost_steps >= 0 else None
+            self._event(schema.SnapshotRestored(step, of_cycle, lost, beginning.why), cycle)
+        if beginning.why:
+            line = f"all ranks begin from {what}; {beginning.why}"
+            LOGGER.warning("%s", console_lines.fitted(line, self._room), extra=facts_of(cycle))
 
     def _done(self, past: Ranks) -> str:
         ends = past.ends()

@@ -7,7 +7,16 @@ from typing import Any
 from holdfast.fault_tolerance.config import SETTINGS, option_of
 from holdfast.options.forms import CommaList
 from holdfast.options.option import NODES, RESTARTS, Option, pet, under
-from holdfast.options.values import NOT_YET, AbsolutePaths, Choice, Flag, Numeric, Text, ValueKind
+from holdfast.options.values import (
+    NOT_YET,
+    AbsolutePaths,
+    Choice,
+    Flag,
+    Numeric,
+    Size,
+    Text,
+    ValueKind,
+)
 
 ANY_FAILED = "any-failed"
 _PORT = Numeric("port", counted=False, least=0, most=65535, whole=True)
@@ -176,6 +185,28 @@ FT_OPTIONS = [
             "Memory that all parked interpreters of a node may have together; beyond it no more "
             "are prepared",
             "8 of them with a CUDA build of torch need about half of it",
+            needs=RESTARTS,
+        ),
+    ),
+    *under(
+        "Restarting",
+        _ft(
+            "--ft-snapshot-memory",
+            Size(),
+            None,
+            "Memory that the snapshots of all ranks of a node may have together; 0 for no "
+            "snapshots. A job that takes none needs none",
+            "a quarter of the memory that the host or control group has left when the first rank "
+            "asks",
+            needs=RESTARTS,
+        ),
+        _ft(
+            "--ft-snapshot-progress",
+            Numeric("steps", least=1, whole=True),
+            10,
+            "New steps that make a snapshot trusted; one from which two cycles in a row made fewer "
+            "is given up, with all newer ones",
+            "a state that is broken fails again soon",
             needs=RESTARTS,
         ),
     ),

@@ -96,6 +96,7 @@ class LaunchPlan:
         start_hook: Settings for the first lines of a rank; None: it is no Python.
         warm: How ranks restart from parked interpreters; ``None``: they don't.
         why_cold: Why they cannot, although it is asked for; ``None``: they can.
+        snapshot_memory: Bytes for snapshots of this node's ranks; ``None``: a quarter of the rest.
         health_endpoint: Path of the socket of this node's health service.
         care: Health checks of this host; ``None``: none.
         observing: Metrics and hooks; ``None``: none.
@@ -144,6 +145,8 @@ class LaunchPlan:
     start_hook: StartHook | None
     warm: WarmStandby | None
     why_cold: str | None
+    snapshot_memory: int | None
+    snapshot_progress: int
     health_endpoint: str | None
     care: HealthConfig | None
     observing: Observed | None
@@ -237,6 +240,8 @@ def make_plan(
         virtual_local_rank=args.virtual_local_rank,
         warm=warm,
         why_cold=why_cold,
+        snapshot_memory=args.ft_snapshot_memory,
+        snapshot_progress=args.ft_snapshot_progress,
         health_endpoint=endpoint,
         care=_care(args, config, environ, nproc, endpoint) if args.ft_host_checks else None,
         observing=_observing(args, environ, machine),

@@ -7,6 +7,7 @@ variable; both give the normal form or raise :class:`Unacceptable`, which the ca
 from __future__ import annotations
 
 import math
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -128,6 +129,26 @@ class Numeric(ValueKind):
             return self.check(int(text) if self._whole else float(text))
         except (ValueError, OverflowError):
             raise Unacceptable from None
+
+
+class Size(ValueKind):
+    """Bytes, from text with a unit: ``8g``, ``512m``; ``0``."""
+
+    unit = "SIZE"
+    accepts = "a size with its unit (512m, 8g, 1.5t), or 0"
+
+    def check(self, value: object) -> int:
+        """Whole bytes."""
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise Unacceptable
+        return value
+
+    def parse(self, text: str) -> int:
+        """Units are powers of 1024; ``8g``, ``8gb`` and ``8GiB`` are the same."""
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt])?(?:i?b)?", text.strip().lower(), re.ASCII)
+        if match is None or (match[2] is None and float(match[1]) != 0):
+            raise Unacceptable
+        return int(float(match[1]) * 1024 ** " kmgt".index(match[2] or " "))
 
 
 class Flag(ValueKind):

@@ -1,4 +1,4 @@
-"""How much memory a new process could have, and whether the OOM score decides which is killed."""
+"""Who is ended when memory runs out, and how the kernel says that it gets short."""
 
 from __future__ import annotations
 
@@ -8,31 +8,9 @@ import os
 from holdfast.base import memory
 from holdfast.base.memory import field, number
 
-_FILES = (
-    (("memory.max", "memory.high"), "memory.current", "inactive_file"),
-    (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
-)
-"""Limits, use, and the field of memory.stat that says how much of it is given back when asked for:
-of version 2 and version 1. Above ``memory.high`` processes are slowed down."""
-_COMMIT_IS_LIMITED = 2
-"""In /proc/sys/vm/overcommit_memory: an allocation beyond the limit fails, and nothing is ended."""
 _STALLED_US = 200_000
 _WINDOW_US = 2_000_000
 _PRESSURE = "/proc/pressure/memory"
-
-
-def available_kib() -> int | None:
-    """Memory that is free or is given back when asked for, in KiB; None: not known.
-
-    The least of: the node's, the rest of its commit limit, and those of the control groups that
-    this process is in leave. With more, the kernel ends a process, or allocations fail.
-    """
-    found = [
-        _of_the_node(),
-        _of_the_commit_limit(),
-        *(_of_a_group(each) for each in memory.groups()),
-    ]
-    return min((kib for kib in found if kib is not None), default=None)
 
 
 def why_score_decides_nothing() -> str | None:
@@ -42,7 +20,7 @@ def why_score_decides_nothing() -> str | None:
     """
     if (score := number("/proc/self/oom_score_adj")) is not None and score > 0:
         return f"ranks have oom_score_adj {score}: a large one may score as high as any process"
-    if _commit_is_limited():
+    if memory.commit_is_limited():
         return "vm.overcommit_memory is 2: allocations of ranks fail instead"
     for folder in memory.groups():
         if number(f"{folder}/memory.oom.group") == 1:
@@ -60,33 +38,6 @@ def unshared_kib(pid: int) -> int:
     except (OSError, ValueError):
         return 0
     return (resident - shared) * (os.sysconf("SC_PAGESIZE") >> 10)
-
-
-def _of_the_node() -> int | None:
-    return field("/proc/meminfo", "MemAvailable:")
-
-
-def _commit_is_limited() -> bool:
-    return number("/proc/sys/vm/overcommit_memory") == _COMMIT_IS_LIMITED
-
-
-def _of_the_commit_limit() -> int | None:
-    if not _commit_is_limited():
-        return None
-    limit = field("/proc/meminfo", "CommitLimit:")
-    use = field("/proc/meminfo", "Committed_AS:")
-    return None if limit is None or use is None else max(0, limit - use)
-
-
-def _of_a_group(folder: str) -> int | None:
-    for limit_files, use_file, reclaimable in _FILES:
-        limits = [number(f"{folder}/{name}") for name in limit_files]
-        limit = min((each for each in limits if each is not None), default=None)
-        use = number(f"{folder}/{use_file}")
-        if limit is not None and use is not None:
-            given_back = field(f"{folder}/memory.stat", reclaimable) or 0
-            return max(0, limit - use + given_back) >> 10
-    return None
 
 
 def pressure_triggers() -> list[int]:

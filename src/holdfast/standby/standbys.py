@@ -249,8 +249,7 @@ class Standbys(Part):
 
     def _is_out_of_memory(self) -> bool:
         """The kernel ended a process for lack of memory: of this control group, where it counts."""
-        scope = memory.CGROUP if memory.CGROUP in self._oom_before else memory.HOST
-        return scope in memory.oom_since(self._oom_before)
+        return memory.ran_out(self._oom_before)
 
     def _watch_pressure(self) -> None:
         """Notice memory pressure while something is parked, and only then."""
@@ -291,7 +290,7 @@ class Standbys(Part):
                 if local_rank in self._parked:
                     self._measure_share(local_rank)
             case machine.MeasureMemory():
-                self._feed(machine.MemoryLeft(memory_left.available_kib()))
+                self._feed(machine.MemoryLeft(memory.available_kib()))
             case machine.BecomeRank():
                 raise AssertionError("only a rank that is wanted goes on")
             case _:
@@ -343,7 +342,7 @@ class Standbys(Part):
             self._feed(machine.Nothing(local_rank))
             return
         command, env, _ = self._like(local_rank)
-        available_kib = memory_left.available_kib()
+        available_kib = memory.available_kib()
         if available_kib is not None and not self.machine.has_room(available_kib):
             self._feed(machine.NoRoom(local_rank, available_kib))
             return

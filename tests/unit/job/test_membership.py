@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.arena.pure.snapshots import (
+    Ancestor,
+    Beginning,
+    Held,
+    Holdings,
+    Refused,
+    Restore,
+    SnapshotId,
+)
 from holdfast.base.pure.codec import MAX_TEXT, MessageError, decode, encode
 from holdfast.job.pure.membership import (
     DECISIONS,
@@ -50,6 +60,18 @@ def test_whatever_its_text_is_a_message_is_understood(text: str, times: int) -> 
     ]
     for decision in (*decided, LeaderBeat(text)):
         decode(DECISIONS, json.loads(json.dumps(encode(decision))))
+
+
+def test_a_job_without_snapshots_has_no_byte_of_them_in_its_messages() -> None:
+    formed = Round(0, (CyclePlace("n0", 0, 1, 0, "a"),), world_size=1)
+    assert "holdings" not in encode(Join("n0", DESC))
+    assert "beginning" not in encode(formed)
+    beginning = Beginning(Restore(SnapshotId(0, 0, 5), 1), (Ancestor(0, 0, 0, 5),), every=3)
+    with_one = dataclasses.replace(formed, cycle=1, beginning=beginning)
+    assert decode(DECISIONS, json.loads(json.dumps(encode(with_one)))) == with_one
+    holdings = Holdings((Held(0, 1, 0, 0, 5),), 6, (Refused(SnapshotId(0, 0, 5), 0, "no"),), 3)
+    join = Join("n0", DESC, 0, None, holdings)
+    assert decode(MESSAGES, json.loads(json.dumps(encode(join)))) == join
 
 
 JOIN = encode(Join("n0", DESC))

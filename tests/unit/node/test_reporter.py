@@ -35,7 +35,7 @@ def ranks_of(*ends: RankEnd, cycle: int = 0) -> Any:
         for end in ends
     }
     place = SimpleNamespace(group_rank=0)
-    formed = SimpleNamespace(places=[place], ended_by=None, restarts_used=cycle)
+    formed = SimpleNamespace(places=[place], ended_by=None, restarts_used=cycle, beginning=None)
     return SimpleNamespace(
         cycle=cycle, place=place, formed=formed, ranks=ranks, ends=lambda: list(ends)
     )

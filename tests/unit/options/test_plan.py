@@ -19,6 +19,7 @@ from holdfast.node.job_part import make_rules
 from holdfast.node.pure.node import SWEEP_LIMIT_S, UNKILLABLE_AFTER_S
 from holdfast.options.arguments import UsageError, parse_args
 from holdfast.options.plan import LaunchPlan, make_plan
+from holdfast.options.values import Size, Unacceptable
 
 
 @dataclass
@@ -703,3 +704,17 @@ def test_what_cannot_tell_anybody_is_refused_before_the_start(words, told):
     node = ObservedNode(programs={"notify.sh"})
     with pytest.raises(UsageError, match=told):
         make_plan(parse_args([*words, "train.py"], {}), {}, node)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), ("8g", 8 << 30), ("512MiB", 512 << 20), ("1.5t", 3 << 39), ("64k", 1 << 16)],
+)
+def test_a_size_has_its_unit(text: str, size: int) -> None:
+    assert Size().parse(text) == size
+
+
+@pytest.mark.parametrize("text", ["8", "-1g", "8 gigs", "", "g", "1e9", "nan"])
+def test_a_size_without_unit_is_refused_as_nobody_knows_whether_bytes_were_meant(text: str) -> None:
+    with pytest.raises(Unacceptable):
+        Size().parse(text)

@@ -303,6 +303,56 @@ class PagesRead(Value):
     verdict: bool = False
 
 
+class SnapshotsOn(Value):
+    """Ranks of this node keep [snapshots](options.md#restarting) in memory.
+
+    Attributes:
+        n_slots: For each rank.
+        slot_bytes: Of one.
+        bytes_max: Of all ranks together.
+    """
+
+    n_slots: Count = 0
+    slot_bytes: Count = 0
+    bytes_max: Count = 0
+
+
+class SnapshotsOff(Value):
+    """Ranks of this node asked for memory for snapshots, and got none in this cycle."""
+
+    why: Raw = ""
+
+
+class SnapshotRefused(Value):
+    """A rank could not begin from the snapshot that was chosen: the next cycle has an older one.
+
+    Attributes:
+        step: Of the snapshot.
+        of_cycle: That had taken it.
+    """
+
+    rank: Count
+    step: Count
+    of_cycle: Count = 0
+    why: Raw = ""
+
+
+class SnapshotRestored(Value):
+    """All ranks of the cycle begin from one snapshot.
+
+    Attributes:
+        step: Of the snapshot.
+        of_cycle: That had taken it.
+        lost_steps: Steps that are computed again; null: not known.
+        why: No newer one could be used; empty: it is the newest that all have.
+    """
+
+    step: Count
+    of_cycle: Count = 0
+    lost_steps: int | None = None
+    why: Raw = ""
+
+
 class ControlRequest(Value):
     """A rank asked for something (`WorkloadControlRequest`)."""
 
@@ -432,6 +482,10 @@ KINDS: Mapping[str, type[Body]] = {
     "rank_stuck": Unkillable,
     "monitor_exited": MonitorExited,
     "restarted_in_place": InPlaceRestart,
+    "snapshots_on": SnapshotsOn,
+    "snapshots_off": SnapshotsOff,
+    "snapshot_refused": SnapshotRefused,
+    "snapshot_restored": SnapshotRestored,
     "control_request": ControlRequest,
     "cycle_stopping": CycleOver,
     "cycle_stopped": CycleStopped,
@@ -451,6 +505,7 @@ if TYPE_CHECKING:
     _Cycle = CycleJoined | CycleOver | CycleStopped
     _Rank = RankStarted | RankExited | RankRaised | RankFailed | FirstCause | RankArmed
     _Work = PagesRead | ControlRequest | InPlaceRestart
+    _Snapshots = SnapshotsOn | SnapshotsOff | SnapshotRefused | SnapshotRestored
     _Verdict = Overdue | Evidence | Signalled | Unkillable | HangFound | StallFound | PauseFound
     Body: TypeAlias = (
         _Job
@@ -459,6 +514,7 @@ if TYPE_CHECKING:
         | _Cycle
         | _Rank
         | _Work
+        | _Snapshots
         | _Verdict
         | FaultInjected
         | TrainingResumed

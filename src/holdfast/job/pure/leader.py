@@ -65,6 +65,7 @@ from holdfast.job.pure.membership import (
 from holdfast.job.pure.nodes import Nodes
 from holdfast.job.pure.restarts import Restarts
 from holdfast.job.pure.rules import RestartPolicy, Rules
+from holdfast.job.pure.state_choice import StateChoice
 from holdfast.job.pure.succession import Leads, Settling
 from holdfast.job.pure.timing import NEWS_S, Pace
 from holdfast.job.pure.workload import MIXED, Difference, difference
@@ -172,6 +173,7 @@ class Leader:
         self._forming = Forming(self.rules, self.pace, self.nodes)
         self._restarts = Restarts(self.rules)
         self.incidents = Incidents(self.rules.evidence_s, self.rules.stall)
+        self._state = StateChoice(self.rules.snapshot_progress)
 
     @property
     def restarts_used(self) -> int:
@@ -283,6 +285,11 @@ class Leader:
                 self._on_suspect(message, now)
             case msg.Digests():
                 self.incidents.answered(message)
+            case msg.SnapshotCosts():
+                runs = self.phase is LeaderPhase.RUNNING
+                cadence = self._state.cost(message, self.cycle, self._states) if runs else None
+                if cadence is not None:
+                    self._publish(cadence)
             case msg.Beat(reported=reported, received=received):
                 self._reported = max(self._reported, reported)
                 if self._formed is not None and received == self._formed.version:
@@ -313,6 +320,7 @@ class Leader:
         if node not in self.nodes.alive and self._refuses_workload(join):
             return
         is_new = self.nodes.join(join, now)
+        self._state.joined(join)
         self._account_for(node)
         if self.phase is LeaderPhase.ENDING:
             if is_new and self.end is not None:
@@ -371,6 +379,7 @@ class Leader:
         lost = words.lost(self.nodes.shown(node), why, silent_s)
         self.nodes.lose(node, why, silent_s)
         self.incidents.lost(node, lost)
+        self._state.lost(node)
         is_missed = node in self._forming.awaited or self._is_at_work(node)
         if silent_s is not None and is_missed:
             self._restarts.lost(node, lost)
@@ -404,6 +413,7 @@ class Leader:
         self.cycle = formed.cycle
         self._ranks = {place.node: place.group_rank for place in formed.places}
         self._settling = Settling(before.electorates)
+        self._state.inherit(formed)
         self.incidents.number = before.incident
         restarts = self._restarts
         restarts.inherit(formed.restarts_used, formed.restarts_left, now)
@@ -530,6 +540,7 @@ class Leader:
             successors=self._successors((*self._ranks, *assignment.spares)),
             restarts_left=self._restarts.left,
             after=self._last_version(),
+            beginning=self._state.begin(self.cycle, self.term, places),
         )
         self._is_last = formed.is_last
         self._publish_round(formed, now)

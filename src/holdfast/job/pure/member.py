@@ -46,6 +46,7 @@ import enum
 import math
 from dataclasses import dataclass, field
 
+from holdfast.arena.pure.snapshots import Holdings
 from holdfast.base.pure.common_events import (
     Begin,
     ControlRequested,
@@ -138,6 +139,24 @@ class CauseFound(Value):
     failure: msg.FailureReport
 
 
+class HoldingsRead(Value):
+    """The ranks of this cycle are gone, and the node holds these snapshots of them.
+
+    Reported before :class:`RanksStopped`, where a rank has used snapshots.
+    """
+
+    cycle: int
+    holdings: Holdings
+
+
+class SnapshotsMeasured(Value):
+    """What snapshots cost the ranks of this node: as in :class:`.SnapshotCosts`."""
+
+    cycle: int
+    step: int
+    every: int
+
+
 class NodeReported(Value):
     """A rank of this node has reported to its monitor in this cycle; the first one counts."""
 
@@ -179,6 +198,8 @@ Event = (
     | SignalArrived
     | Unhealthy
     | NodeReported
+    | HoldingsRead
+    | SnapshotsMeasured
     | LeaderLost
     | LeaderReplaced
     | LeaderFound
@@ -246,6 +267,13 @@ class LeaveJob(Value):
     outcome: JobOutcome | None = None
 
 
+class SetCadence(Value):
+    """Snapshots of this node's ranks are taken so often: as in :class:`.Cadence`."""
+
+    every: int
+    from_step: int
+
+
 class JobReported(Value):
     """A rank of this cycle has reported to its monitor, here or on another node. Once."""
 
@@ -258,6 +286,7 @@ Effect = (
     | CycleStopping
     | StopRanks
     | WaitAsSpare
+    | SetCadence
     | JobReported
     | Note
     | LeaveJob
@@ -305,6 +334,7 @@ class Member:
     _all_ended_well: bool = field(default=False, init=False)
     _cause: msg.FailureReport | None = field(default=None, init=False)
     """Of the last cycle of this node, if it failed here."""
+    _holdings: Holdings | None = field(default=None, init=False)
     _requests: list[ControlRequested] = field(default_factory=list, init=False)
     _stop: msg.StopCycle | None = field(default=None, init=False)
     """Of the last cycle; None: it runs, or has ended without one."""
@@ -420,6 +450,11 @@ class Member:
                 self._leave(LeaveJob(Ending.UNHEALTHY.code(), LeaveWhy.UNHEALTHY, text))
             case NodeReported(cycle):
                 self._reported = max(self._reported, cycle)
+            case HoldingsRead(cycle, holdings):
+                self._holdings = holdings if cycle == self.cycle else self._holdings
+            case SnapshotsMeasured(cycle, step, every):
+                if cycle == self.cycle and self.phase is MemberPhase.ACTIVE:
+                    self._send(msg.SnapshotCosts(self.node, cycle, step, every))
             case LeaderLost(text):
                 if self.phase is MemberPhase.NEW:
                     # there never was a way
@@ -508,6 +543,9 @@ class Member:
             case msg.OpenIncident(cycle=cycle) | msg.Judged(cycle=cycle):
                 if cycle == self.cycle:
                     self._effects.append(decision)
+            case msg.Cadence(cycle, every, from_step):
+                if cycle == self.cycle and self.phase is MemberPhase.ACTIVE:
+                    self._effects.append(SetCadence(every, from_step))
             case msg.Resigned():
                 pass  # LeaderReplaced or LeaderLost comes with it
             case _:
@@ -706,7 +744,7 @@ class Member:
     def _join(self) -> None:
         self.phase, self._has_joined_since = MemberPhase.WAITING, True
         report = None if self._cause is None else _cut(self._cause)
-        self._send(msg.Join(self.node, self.desc, self.cycle, report))
+        self._send(msg.Join(self.node, self.desc, self.cycle, report, self._holdings))
 
     @property
     def _is_last_stop(self) -> bool:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar
 
+from holdfast.arena.pure.snapshots import Beginning, Holdings
 from holdfast.base.pure.codec import Count, Limit, Name, Raw, Text, Whole, family
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.evidence import RankDigest, Verdict
@@ -150,12 +151,16 @@ class Join(Value):
 
     ``have_cycle``: the last one it took part in, -1 for none: tells a late copy from news.
     ``failure``: of that cycle here, now that all ranks of the node have ended; None: none failed.
+    ``holdings``: snapshots of its ranks; None: they have used none.
     """
+
+    RARE = ("holdings",)
 
     node: Name
     desc: Descriptor
     have_cycle: OrMinusOne = -1
     failure: FailureReport | None = None
+    holdings: Holdings | None = None
 
 
 class ControlAsked(Value):
@@ -231,6 +236,18 @@ class Digests(Value):
     digests: tuple[RankDigest, ...] = ()
 
 
+class SnapshotCosts(Value):
+    """What snapshots cost the ranks of a node, once in a cycle, when all of them have said it.
+
+    ``step``: the last that one of them has ended. ``every``: one of so many steps should be taken.
+    """
+
+    node: Name
+    cycle: Count
+    step: Count
+    every: OneOrMore
+
+
 class Offer(Value):
     """A launcher whose leader has died would follow the receiver: a vote, which binds.
 
@@ -256,7 +273,9 @@ class Offer(Value):
     restarts_used: Count = 0
 
 
-Message = Join | StateChanged | Leave | ControlAsked | Beat | Suspect | Digests | Offer
+Message = (
+    Join | StateChanged | Leave | ControlAsked | Beat | Suspect | Digests | Offer | SnapshotCosts
+)
 
 MESSAGES: Mapping[str, type[Message]] = family(Message)
 
@@ -297,8 +316,11 @@ class Round:
     ``leader``: the node that leads; ``leads_at``: where it serves; ``successors``: the launchers
     that lead after it, in order. ``restarts_left``: of the budget. ``revision``: of this round,
     while its cycle runs; later ones have other spares and successors. ``after``: the version of the
-    round before; empty: there was none.
+    round before; empty: there was none. ``beginning``: the snapshot that all ranks begin from;
+    None: no rank of the job has used snapshots.
     """
+
+    RARE: ClassVar[tuple[str, ...]] = ("beginning",)
 
     cycle: Count
     places: tuple[CyclePlace, ...]
@@ -317,6 +339,7 @@ class Round:
     restarts_left: Count = 0
     revision: Count = 0
     after: tuple[Count, ...] = ()
+    beginning: Beginning | None = None
 
     @property
     def version(self) -> tuple[int, ...]:
@@ -403,6 +426,14 @@ class Judged(Value):
     term: Count = 0
 
 
+class Cadence(Value):
+    """From this step on, snapshots are taken of steps that ``every`` divides; before, of each."""
+
+    cycle: Count
+    every: OneOrMore
+    from_step: Count
+
+
 class NodeRefused(Value):
     """This one node can't take part.
 
@@ -439,6 +470,8 @@ class LeaderBeat(Value):
     settled: tuple[Count, ...] = ()
 
 
-Decision = Round | StopCycle | End | NodeRefused | Resigned | LeaderBeat | OpenIncident | Judged
+Decision = (
+    Round | StopCycle | End | NodeRefused | Resigned | LeaderBeat | OpenIncident | Judged | Cadence
+)
 
 DECISIONS: Mapping[str, type[Decision]] = family(Decision)

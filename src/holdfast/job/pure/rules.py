@@ -53,6 +53,7 @@ class Rules:
         evidence_s: See :class:`.Incidents`; 0: no evidence of other ranks is taken.
         workload: The command of the job; None: not known, and launchers of any may join.
         stall: The user's choice for ranks that make no steps, and have no timeouts.
+        snapshot_progress: See :attr:`.StateChoice.progress`.
     """
 
     nodes: NodePolicy
@@ -76,6 +77,7 @@ class Rules:
     evidence_s: float = 0.0
     workload: Workload | None = None
     stall: StallRules = StallRules()  # noqa: RUF009 - a value
+    snapshot_progress: int = 10
 
     @property
     def survives_ranks(self) -> bool:

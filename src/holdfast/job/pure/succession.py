@@ -364,7 +364,7 @@ class Succession:
                 formed = self.round
                 if formed is not None and formed.version == settled:
                     self._electorates = [formed.electorate]
-            case msg.End() | msg.NodeRefused() | msg.Judged() | msg.Resigned():
+            case msg.End() | msg.NodeRefused() | msg.Judged() | msg.Resigned() | msg.Cadence():
                 pass
             case _:
                 assert_never(decision)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.arena.pure.snapshots import Beginning
 from holdfast.base.pure.rank_sets import named, text_of
 from holdfast.base.pure.wording import count, duration
 from holdfast.evidence.pure.failure import RankEnd, first_cause
@@ -94,6 +95,16 @@ def restart_line(done: str, restart: str, after_s: float, started: str, room: in
     line = f"{restart} in {after_s:.2f} s: "
     shown = fitted(f"{done}; ", max(0, room - len(line) - len("cycle 1000"))) if done else ""
     return fitted(shown + line + started, room)
+
+
+def beginning_words(beginning: Beginning | None) -> str:
+    """`` from step 41 (2 steps again)``; empty: from no snapshot."""
+    restore = None if beginning is None else beginning.restore
+    if restore is None:
+        return ""
+    lost = restore.lost_steps
+    again = f" ({count(lost, 'step')} again)" if lost > 0 else ""
+    return f" from step {restore.snapshot.step}{again}"
 
 
 def started_words(pids: Sequence[int], n_warm: int) -> str:

@@ -55,6 +55,7 @@ from holdfast.job.pure.leader import (
 from holdfast.job.pure.member import (
     CauseFound,
     CycleStopping,
+    HoldingsRead,
     How,
     JobReported,
     LeaderFound,
@@ -63,6 +64,8 @@ from holdfast.job.pure.member import (
     LeaveJob,
     Member,
     RanksFailed,
+    SetCadence,
+    SnapshotsMeasured,
     StartRanks,
     StopRanks,
     Unhealthy,
@@ -149,6 +152,8 @@ Event = (
     | Message
     | RanksFailed
     | CauseFound
+    | HoldingsRead
+    | SnapshotsMeasured
     | LeaderLost
     | LauncherEnded
     | LeaderDied
@@ -219,6 +224,7 @@ Effect = (
     | Decision
     | CycleStopping
     | WaitAsSpare
+    | SetCadence
     | ReadIteration
     | Approach
     | Give
@@ -289,6 +295,8 @@ class Launcher:
         ):
             return self._to_succession(event)
         if isinstance(event, RanksFailed | CauseFound | LeaderLost | ControlRequested):
+            return [(self.member, event)]
+        if isinstance(event, HoldingsRead | SnapshotsMeasured):
             return [(self.member, event)]
         match event:
             case Met():

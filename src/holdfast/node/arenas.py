@@ -1,0 +1,326 @@
+"""The memory in which the ranks of this node keep their snapshots: made, handed out, read, freed.
+
+    rank asks (OpenArena) ──► memory is budgeted ──► one memory file, for this rank, for the job
+    ranks of a cycle are gone ──► a list of their snapshots goes to the leader, with the Join
+    next cycle ──► snapshots not of its lineage are void; a rank gets the arena with its state
+
+Made for the first rank that asks: a job without snapshots has nothing of this. Words that a rank
+has written are checked as those of a stranger.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from holdfast.arena.arena import ArenaError, ArenaMemory, HeldSlot, create
+from holdfast.arena.pure import layout
+from holdfast.arena.pure.budget import SlotsGranted, TooLittleMemory, grant, shown
+from holdfast.arena.pure.lineage import belongs
+from holdfast.arena.pure.messages import Arena, OpenArena, SnapshotCost, SnapshotUnusable
+from holdfast.arena.pure.snapshots import Ancestor, Beginning, Held, Holdings, Refused
+from holdfast.base import memory
+from holdfast.base.pure.codec import for_people
+from holdfast.base.pure.wording import count
+from holdfast.events.pure import schema
+from holdfast.job.pure.member import SetCadence, SnapshotsMeasured
+from holdfast.job.pure.membership import CyclePlace, Round
+from holdfast.node.console import LOGGER
+from holdfast.node.part import Happening, Part, RankKilled
+from holdfast.watch.pure.rank_messages import Error, Ok
+
+Request = OpenArena | SnapshotCost | SnapshotUnusable
+Answer = tuple[Arena | Ok | Error, tuple[int, ...]]
+"""A message, and the descriptors that go with it."""
+
+_OPTION = "--ft-snapshot-memory"
+_FACTS_OF_A_LIFE = (layout.TAKEN_AT, layout.TAKE_NS, layout.STEP_NS, layout.TAKEN, layout.SKIPPED)
+_LAST_OOM = 2
+"""The second time that memory runs out, nothing is kept."""
+
+
+@dataclass
+class _Arena:
+    memory: ArenaMemory
+
+    @property
+    def bytes(self) -> int:
+        """That the kernel has given it."""
+        return os.fstat(self.memory.fd).st_blocks * 512
+
+
+class Arenas(Part):
+    """Of one launcher. Main thread only.
+
+    Args:
+        nproc: Ranks of the node.
+        limit: Bytes that they may have together; None: a part of the memory that is left; 0: none.
+        measured: Called when all ranks have said what snapshots cost.
+        event: Writes an event.
+    """
+
+    def __init__(
+        self,
+        nproc: int,
+        limit: int | None,
+        measured: Callable[[SnapshotsMeasured], None],
+        event: Callable[[schema.Body], None],
+    ) -> None:
+        self._nproc = nproc
+        self._limit = limit
+        self._measured = measured
+        self._event = event
+        self._arenas: list[_Arena] = []
+        self._of_rank: dict[int, _Arena] = {}
+        """By global rank, in this cycle."""
+        self._ranks = range(0)
+        self._cycle = 0
+        self._terms: dict[int, int] = {}
+        """Of the cycles that this node had ranks in: see :class:`.Ancestor`."""
+        self._beginning = Beginning()
+        self._every = 0
+        self._granted: SlotsGranted | None = None
+        """In this cycle, for slots of so many bytes:"""
+        self._slot_bytes = 0
+        self._said: tuple[int, int] | None = None
+        self._is_off = False
+        """A line says so; in this cycle."""
+        self._costs: dict[int, SnapshotCost] = {}
+        self._refused: list[Refused] = []
+        self._oom_cycles: set[int] = set()
+
+    # ------------------------------------------------------------ cycles
+    def begin(self, formed: Round, place: CyclePlace) -> None:
+        """The ranks of a cycle are about to start, and none is alive."""
+        has_run_out = self._cycle in self._oom_cycles
+        self._cycle = formed.cycle
+        self._terms[formed.cycle] = formed.term
+        self._ranks = range(place.rank_offset, place.rank_offset + place.nproc)
+        self._beginning = beginning = formed.beginning or Beginning()
+        self._every = beginning.every
+        self._granted, self._slot_bytes, self._is_off = None, 0, False
+        self._costs.clear()
+        self._refused.clear()
+        for arena in self._arenas:
+            self._void(arena, beginning.lineage)
+            if has_run_out:
+                self._free(arena, but=self._restored(arena))
+            words = arena.memory.words
+            words[layout.LAST_STEP] = -1
+            for word in _FACTS_OF_A_LIFE:
+                words[word] = 0
+            words[layout.EVERY_FROM], words[layout.EVERY] = 0, self._every
+        self._assign()
+
+    def _void(self, arena: _Arena, lineage: tuple[Ancestor, ...]) -> None:
+        for slot in list(arena.memory.all_held()):
+            held = self._with_term(slot.held)
+            if held is None or not belongs(held, lineage):
+                arena.memory.void(slot.slot)
+
+    def _restored(self, arena: _Arena, rank: int | None = None) -> HeldSlot | None:
+        """The slot that holds the snapshot that this cycle begins from."""
+        restore = self._beginning.restore
+        for slot in arena.memory.all_held():
+            is_it = restore is not None and slot.held.id == restore.snapshot
+            if is_it and (rank is None or slot.held.rank == rank):
+                return slot
+        return None
+
+    def _assign(self) -> None:
+        """Each rank gets the arena that has its state, the others one that is left."""
+        before, self._of_rank = self._of_rank, {}
+        for rank in self._ranks:
+            found = (it for it in self._arenas if self._restored(it, rank) is not None)
+            if (arena := next(found, None)) is not None:
+                self._of_rank[rank] = arena
+        for rank in self._ranks:
+            taken = [*map(id, self._of_rank.values())]
+            own = before.get(rank)
+            left = [it for it in (own, *self._arenas) if it is not None and id(it) not in taken]
+            if rank not in self._of_rank and left:
+                self._of_rank[rank] = left[0]
+
+    def _with_term(self, held: Held) -> Held | None:
+        """The whole name; None: of a life that was never here, whatever the rank has written."""
+        term = self._terms.get(held.cycle)
+        if term is None or not held.rank < held.world_size:
+            return None
+        return Held(held.rank, held.world_size, held.cycle, held.iteration, held.step, term)
+
+    def holdings(self) -> Holdings | None:
+        """The snapshots, when all ranks are gone; None: no rank has used snapshots."""
+        if not self._arenas:
+            return None
+        if self._cycle in self._oom_cycles and len(self._oom_cycles) >= _LAST_OOM:
+            for arena in self._arenas:
+                self._free(arena)
+        return Holdings(
+            tuple(sorted(self._held())),
+            max(max(-1, it.memory.words[layout.LAST_STEP]) for it in self._arenas),
+            tuple(self._refused),
+            self._every,
+        )
+
+    def _held(self) -> Iterator[Held]:
+        for arena in self._arenas:
+            for slot in arena.memory.all_held():
+                if (held := self._with_term(slot.held)) is not None:
+                    yield held
+
+    def set_cadence(self, cadence: SetCadence) -> None:
+        """All nodes take snapshots so often from now on."""
+        self._every = cadence.every
+        for arena in self._arenas:
+            words = arena.memory.words
+            words[layout.EVERY_FROM] = cadence.from_step
+            words[layout.EVERY] = cadence.every
+        LOGGER.debug(
+            "snapshots of every %d. step, from step %d on", cadence.every, cadence.from_step
+        )
+
+    # ------------------------------------------------------------ memory
+    def on_event(self, happening: Happening) -> None:
+        """Note that memory has run out: slots not needed are given back before the restart."""
+        if isinstance(happening, RankKilled) and memory.ran_out(happening.rank.oom_before):
+            self._oom_cycles.add(self._cycle)
+
+    def _free(self, arena: _Arena, but: HeldSlot | None = None) -> None:
+        """Give memory back to the kernel: it stays charged, and would be missing to a new rank."""
+        for index in range(arena.memory.max_slots):
+            has_memory = arena.memory.words[layout.slot(index) + layout.CAPACITY] != 0
+            if has_memory and (but is None or index != but.slot):
+                try:
+                    arena.memory.release(index)
+                except OSError as error:
+                    LOGGER.warning("memory of a snapshot cannot be given back: %s", error)
+
+    def _budget(self, slot_bytes: int, wanted: int) -> SlotsGranted | TooLittleMemory:
+        left_kib = memory.available_kib()
+        held = sum(arena.bytes for arena in self._arenas)
+        left = None if left_kib is None else (left_kib << 10) + held
+        limit = self._limit
+        if len(self._oom_cycles) >= _LAST_OOM:
+            limit = 0
+        elif self._oom_cycles:
+            wanted = min(wanted, 2)
+        return grant(slot_bytes, wanted, self._nproc, left, limit)
+
+    # ------------------------------------------------------------ requests
+    def answer(self, request: Request) -> Answer:
+        """Of a rank, or of a process that says that it is one."""
+        if request.rank not in self._ranks:
+            return Error(f"rank {request.rank} does not run under this launcher now"), ()
+        match request:
+            case OpenArena():
+                return self._open(request)
+            case SnapshotCost():
+                return self._cost(request), ()
+            case SnapshotUnusable():
+                return self._unusable(request), ()
+
+    def _open(self, request: OpenArena) -> Answer:
+        text = self._make_room(request)
+        if not text and request.rank not in self._of_rank:
+            text = self._make()
+            if not text:
+                self._of_rank[request.rank] = self._arenas[-1]
+        restore = self._beginning.restore
+        arena = self._of_rank.get(request.rank)
+        if text:
+            self._say_off(text)
+            # All ranks begin from the snapshot, or none: so it may be read, and no other be taken.
+            if restore is None or arena is None:
+                return Error(f"snapshots are off: {text}"), ()
+        assert arena is not None
+        n_slots = 0 if text or self._granted is None else self._granted.n_slots
+        arena.memory.words[layout.N_SLOTS] = n_slots
+        if restore is None:
+            return Arena(n_slots, self._cycle), (arena.memory.fd,)
+        slot = self._restored(arena, request.rank)
+        # Without it the rank finds another snapshot in the slot, or none, and reports that.
+        index = 0 if slot is None else slot.slot
+        answer = Arena(n_slots, self._cycle, restore.snapshot, index, restore.lost_steps)
+        return answer, (arena.memory.fd,)
+
+    def _make_room(self, request: OpenArena) -> str:
+        """Budget memory for it, and for all ranks; why there is too little, or an empty text."""
+        if self._limit == 0:
+            return f"{_OPTION} is 0"
+        if request.slot_bytes == 0:  # it asks for the snapshot that waits
+            return ""
+        if self._granted is not None and request.slot_bytes <= self._slot_bytes:
+            return ""
+        found = self._budget(request.slot_bytes, min(request.n_slots, layout.MAX_SLOTS))
+        if isinstance(found, TooLittleMemory):
+            of = "of the memory that is left" if self._limit is None else f"({_OPTION})"
+            quarter = "a quarter, " if self._limit is None else ""
+            ran_out = "; memory has run out before" if self._oom_cycles else ""
+            return (
+                f"{count(self._nproc, 'rank')} need {shown(found.needs)} for two snapshots each of "
+                f"{shown(request.slot_bytes)}, and may have {quarter}{shown(found.limit)} "
+                f"{of}{ran_out}. Give more with {_OPTION}"
+            )
+        self._granted, self._slot_bytes = found, request.slot_bytes
+        said = found.n_slots, request.slot_bytes
+        if said != self._said:
+            self._said = said
+            LOGGER.info(
+                "snapshots in memory: %d of %s for each of %s, %s at most of %s (%s)",
+                found.n_slots,
+                shown(request.slot_bytes),
+                count(self._nproc, "rank"),
+                shown(found.bytes_max),
+                shown(found.limit),
+                "a quarter of the memory that is left" if self._limit is None else _OPTION,
+            )
+            self._event(schema.SnapshotsOn(found.n_slots, request.slot_bytes, found.bytes_max))
+        return ""
+
+    def _make(self) -> str:
+        """Make an arena; why there is none, or an empty text."""
+        try:
+            fd = create("holdfast-snapshots")
+        except ArenaError as error:
+            return str(error)
+        arena = _Arena(ArenaMemory(fd))
+        arena.memory.words[layout.EVERY] = self._every
+        self._arenas.append(arena)
+        return ""
+
+    def _say_off(self, text: str) -> None:
+        if not self._is_off:
+            self._is_off = True
+            LOGGER.warning("snapshots are off: %s", text)
+            self._event(schema.SnapshotsOff(text))
+
+    def _cost(self, cost: SnapshotCost) -> Ok | Error:
+        if cost.every < 1:
+            return Error("one of so many steps: at least 1")
+        is_last = self._costs.keys() | {cost.rank} == {*self._ranks}
+        is_news = cost.rank not in self._costs
+        self._costs[cost.rank] = cost
+        if is_last and is_news and not self._every:
+            costs = self._costs.values()
+            step, every = max(it.step for it in costs), max(it.every for it in costs)
+            self._measured(SnapshotsMeasured(self._cycle, step, every))
+        return Ok()
+
+    def _unusable(self, found: SnapshotUnusable) -> Ok | Error:
+        restore = self._beginning.restore
+        if restore is None or found.snapshot != restore.snapshot:
+            return Error("no rank of this cycle begins from that snapshot")
+        if all(it.rank != found.rank for it in self._refused):
+            why = for_people(found.why, 500)
+            self._refused.append(Refused(found.snapshot, found.rank, why))
+            step, cycle = found.snapshot.step, found.snapshot.cycle
+            self._event(schema.SnapshotRefused(found.rank, step, cycle, why))
+        return Ok()
+
+    def end(self) -> None:
+        """The job is over: nothing needs the memory any more."""
+        for arena in self._arenas:
+            os.close(arena.memory.fd)
+        self._arenas.clear()
+        self._of_rank.clear()

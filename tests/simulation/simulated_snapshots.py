@@ -1,0 +1,412 @@
+"""Ranks of a simulated job that train, and keep snapshots in the memory of their launchers.
+
+A step ends on all ranks or on none: it has a collective. Then each copies its state into a slot,
+which takes it a while, and can be killed in the middle. A rank may be in the copy of a step while
+another has ended the next one. What a slot holds is a :class:`State`, which knows the one that it
+was computed from: so the truth is known, whatever the names say.
+
+:class:`SnapshotPromises`:
+
+- T-1: all ranks of a life begin from one state, or from none.
+- That is of the history of the last life, was committed by all, and refused by none.
+- It is never older than the newest of those, but for one that has led nowhere.
+- When ranks start, their node holds nothing outside of their history.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.arena.pure import lineage
+from holdfast.arena.pure.snapshots import Beginning, Held, Holdings, Refused, SnapshotId
+from holdfast.job.pure.member import SnapshotsMeasured
+from holdfast.job.pure.membership import CyclePlace, Decision, Round
+from holdfast.job.pure.succession import Leads
+
+if TYPE_CHECKING:
+    from holdfast.testing.clock import VirtualClock
+    from tests.simulation.scenario import Scenario
+    from tests.simulation.simulated_node import SimulatedNode
+
+N_SLOTS = 2
+_STEPS = 12
+"""In a cycle that nothing ends, about."""
+_BAD = 0.03
+"""Of all snapshots, those that are found to be wrong when they are used."""
+_MEASURED_STEPS = 3
+Life = tuple[int, int]
+"""Term and cycle."""
+
+
+@dataclass(eq=False)
+class State:
+    """Of the training, after a step; of all ranks."""
+
+    before: State | None
+    life: Life
+    step: int
+
+    def goes_back_to(self, other: State) -> bool:
+        """Whether it was computed from that one, or is it."""
+        state: State | None = self
+        while state is not None and state.step >= other.step:
+            if state is other:
+                return True
+            state = state.before
+        return False
+
+
+@dataclass
+class Slot:
+    """``held`` None: it is being written, or void."""
+
+    held: Held | None = None
+    state: State | None = None
+    is_bad: bool = False
+
+
+@dataclass
+class SimulatedArenas:
+    """What the ranks of a node write into; the launcher's part of it as in production."""
+
+    slots: dict[int, list[Slot]] = field(default_factory=dict)
+    """By global rank."""
+    terms: dict[int, int] = field(default_factory=dict)
+    every: int = 0
+    from_step: int = 0
+    last_step: int = -1
+    refused: list[Refused] = field(default_factory=list)
+
+    def begin(self, formed: Round, place: CyclePlace) -> None:
+        """Ranks are about to start."""
+        beginning = formed.beginning or Beginning()
+        self.terms[formed.cycle] = formed.term
+        self.every, self.from_step, self.last_step = beginning.every, 0, -1
+        self.refused.clear()
+        self.void(beginning)
+        ranks = range(place.rank_offset, place.rank_offset + place.nproc)
+        kept = {rank: self.slots[rank] for rank in ranks if rank in self.slots}
+        free = [slots for rank, slots in self.slots.items() if rank not in kept]
+        for rank in ranks:
+            if rank not in kept:
+                kept[rank] = free.pop() if free else [Slot() for _ in range(N_SLOTS)]
+        self.slots = kept
+
+    def void(self, beginning: Beginning) -> None:
+        for slot in (slot for slots in self.slots.values() for slot in slots):
+            if slot.held is not None and not lineage.belongs(slot.held, beginning.lineage):
+                slot.held = None
+
+    def holdings(self) -> Holdings:
+        """When the ranks are gone."""
+        held = [
+            slot.held for slots in self.slots.values() for slot in slots if slot.held is not None
+        ]
+        return Holdings(tuple(held), self.last_step, tuple(self.refused), self.every)
+
+    def restored(self, rank: int, name: SnapshotId) -> Slot | None:
+        """The slot of a rank that holds this."""
+        for slot in self.slots.get(rank, ()):
+            if slot.held is not None and slot.held.id == name and slot.held.rank == rank:
+                return slot
+        return None
+
+    def takes(self, step: int) -> bool:
+        """Whether there is a snapshot of this step."""
+        return not self.every or step < self.from_step or step % self.every == 0
+
+
+class World(Protocol):
+    """What the training needs of the simulation."""
+
+    clock: VirtualClock
+    scenario: Scenario
+
+    def check(self, holds: bool, otherwise: str) -> None:
+        """Raise a violation if it does not hold."""
+
+    def fail_ranks(self, one: SimulatedNode, cycle: int) -> None:
+        """A rank of this cycle raises."""
+
+
+@dataclass
+class Training:
+    """Of one life."""
+
+    formed: Round
+    start: State | None
+    nodes: dict[str, SimulatedNode] = field(default_factory=dict)
+    done: dict[int, int] = field(default_factory=dict)
+    """By rank, the last step that it has ended and copied."""
+    states: dict[int, State] = field(default_factory=dict)
+    copying: set[int] = field(default_factory=set)
+    has_measured: set[str] = field(default_factory=set)
+
+    @property
+    def first(self) -> int:
+        """The step that it begins from."""
+        return 0 if self.start is None else self.start.step
+
+    def state(self, step: int) -> State:
+        """After this step."""
+        if step not in self.states:
+            before = self.start if step == self.first + 1 else self.states.get(step - 1)
+            life = self.formed.term, self.formed.cycle
+            self.states[step] = State(before, life, step)
+        return self.states[step]
+
+
+class Trainings:
+    """Of all lives of a job."""
+
+    def __init__(self, world: World, promises: SnapshotPromises, seed: int) -> None:
+        self._world = world
+        self._promises = promises
+        self._rng = random.Random(seed ^ 0x5EED)
+        self._trainings: dict[Life, Training] = {}
+
+    def start(self, one: SimulatedNode, formed: Round) -> None:
+        """The ranks of a node start; when all have, they train."""
+        life = formed.term, formed.cycle
+        known = self._trainings.get(life)
+        if known is None:
+            known = Training(formed, self._promises.start_of(life))
+            self._trainings[life] = known
+        place = formed.place_of(one.name)
+        assert place is not None
+        is_good = self._promises.check_start(one, formed, place)
+        known.nodes[one.name] = one
+        if not is_good:
+            self._world.clock.call_in(0.01, partial(self._world.fail_ranks, one, formed.cycle))
+        if len(known.nodes) == len(formed.places):
+            for rank in range(formed.world_size):
+                known.done[rank] = known.first
+                self._soon(partial(self._end_step, known, rank))
+
+    def _soon(self, call: Callable[[], None], share: float = 1.0) -> None:
+        step_s = self._world.scenario.work_s / _STEPS
+        self._world.clock.call_in(step_s * share * self._rng.uniform(0.3, 1.2), call)
+
+    def _node_of(self, training: Training, rank: int) -> tuple[SimulatedNode, int] | None:
+        """Of a rank that lives, and its local rank."""
+        for place in training.formed.places:
+            local_rank = rank - place.rank_offset
+            if 0 <= local_rank < place.nproc:
+                one = training.nodes[place.node]
+                lives = one.running == training.formed.cycle and local_rank in one.ranks
+                return (one, local_rank) if lives else None
+        return None
+
+    def _end_step(self, training: Training, rank: int) -> None:
+        """Unless the collective of the step waits for another."""
+        own = self._node_of(training, rank)
+        if own is None:
+            return
+        one, _ = own
+        everyone = [self._node_of(training, it) for it in training.done]
+        if any(it is None for it in everyone):
+            return  # its ranks are going to be stopped
+        step = training.done[rank] + 1
+        behind = min(training.done.values()) < step - 1
+        asleep = any(it is not None and it[0].clock.is_asleep for it in everyone)
+        if behind or asleep:
+            self._soon(partial(self._end_step, training, rank), 0.2)
+            return
+        assert one.arenas is not None
+        state = training.state(step)
+        one.arenas.last_step = max(one.arenas.last_step, step)
+        if not one.arenas.takes(step):
+            self._copied(training, rank, step, None)
+            return
+        slots = one.arenas.slots[rank]
+        newest = max((it.held.id for it in slots if it.held is not None), default=None)
+        slot = next(it for it in slots if it.held is None or it.held.id != newest)
+        slot.held, slot.state = None, state
+        self._soon(partial(self._copied, training, rank, step, slot), 0.5)
+
+    def _copied(self, training: Training, rank: int, step: int, slot: Slot | None) -> None:
+        own = self._node_of(training, rank)
+        if own is None:
+            return  # killed in the middle
+        one, _ = own
+        formed = training.formed
+        if slot is not None:
+            slot.held = Held(rank, formed.world_size, formed.cycle, 0, step, formed.term)
+            slot.is_bad = self._rng.random() < _BAD
+        training.done[rank] = step
+        self._measure(training, one, step)
+        self._soon(partial(self._end_step, training, rank))
+
+    def _measure(self, training: Training, one: SimulatedNode, step: int) -> None:
+        assert one.arenas is not None
+        is_early = step - training.first < _MEASURED_STEPS
+        if is_early or one.arenas.every or one.name in training.has_measured:
+            return
+        training.has_measured.add(one.name)
+        every = self._rng.choice((1, 2, 3))
+        one.tell(SnapshotsMeasured(training.formed.cycle, step, every))
+
+
+class SnapshotPromises:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        by_node: Mapping[str, SimulatedNode],
+        check: Callable[[bool, str], None],
+    ) -> None:
+        self._progress = scenario.rules.snapshot_progress
+        self._is_on = scenario.snapshots
+        self._by_node = by_node
+        self._check = check
+        self._starts: dict[Life, State | None] = {}
+        self._times: dict[Life, int] = {}
+        self._known: Life | None = None
+        """The last life that the leader knows of."""
+        self.restored = 0
+
+    def start_of(self, life: Life) -> State | None:
+        """What all ranks of a life begin from."""
+        return self._starts.get(life)
+
+    def check_takeover(self, leads: Leads) -> None:
+        """This leader may know fewer rounds."""
+        self._known = leads.round.term, leads.round.cycle
+
+    def check_decision(self, decision: Decision) -> None:
+        """What all ranks of a round begin from."""
+        if not isinstance(decision, Round):
+            return
+        if not self._is_on:
+            self._check(decision.beginning is None, "a job without snapshots speaks of them")
+            return
+        if decision.revision:
+            return
+        life, known = (decision.term, decision.cycle), self._known
+        restore = decision.beginning.restore if decision.beginning is not None else None
+        best = self._newest_common(decision, known)
+        state, times = None, 0
+        if restore is not None:
+            self.restored += 1
+            state = self._common_state(decision, restore.snapshot)
+            self._check(
+                known is not None and self._is_of(state, known),
+                f"cycle {decision.cycle} begins from {restore.snapshot}, which is void",
+            )
+            refused = {it.snapshot for one in self._nodes(decision) for it in one.arenas.refused}
+            self._check(restore.snapshot not in refused, f"{restore.snapshot} was refused")
+        if known is not None and state is not None and state is self._starts.get(known):
+            times = self._times.get(known, 0)
+            if self._progress_of(known, state) >= self._progress:
+                times = 0
+            self._check(times < 2, f"cycle {decision.cycle} begins a third time from {state.step}")
+        is_newest = best is None or (state is not None and state.goes_back_to(best))
+        self._check(
+            is_newest,
+            f"cycle {decision.cycle} begins from {restore and restore.snapshot}, and "
+            f"{best and (best.life, best.step)} is there",
+        )
+        self._starts[life], self._times[life], self._known = state, times + 1, life
+
+    def _nodes(self, formed: Round) -> list[Any]:
+        return [self._by_node[place.node] for place in formed.places]
+
+    def _common_state(self, formed: Round, name: SnapshotId) -> State:
+        """T-1, before any rank starts: what they are going to find."""
+        found: list[State | None] = []
+        for place in formed.places:
+            arenas = self._by_node[place.node].arenas
+            assert arenas is not None
+            for rank in range(place.rank_offset, place.rank_offset + place.nproc):
+                slot = arenas.restored(rank, name)
+                found.append(None if slot is None else slot.state)
+        state = found[0]
+        self._check(state is not None, f"T-1: rank 0 has no {name}")
+        self._check(
+            all(it is state for it in found),
+            f"T-1: ranks of cycle {formed.cycle} begin from different states, all named {name}",
+        )
+        assert state is not None
+        return state
+
+    def _is_of(self, state: State, life: Life) -> bool:
+        """Whether a life has computed a state, or goes back to it."""
+        if state.life == life:
+            return True
+        start = self._starts.get(life)
+        return start is not None and start.goes_back_to(state)
+
+    def _newest_common(self, formed: Round, known: Life | None) -> State | None:
+        """By brute force; without what was refused, or has led nowhere twice."""
+        if known is None:
+            return None
+        common: dict[State, set[int]] = {}
+        refused: set[SnapshotId] = set()
+        for place in formed.places:
+            arenas = self._by_node[place.node].arenas
+            assert arenas is not None
+            refused |= {it.snapshot for it in arenas.refused}
+            for rank, slots in arenas.slots.items():
+                for slot in slots:
+                    held, state = slot.held, slot.state
+                    if held is None or state is None or held.id in refused:
+                        continue
+                    is_own = place.rank_offset <= rank < place.rank_offset + place.nproc
+                    if is_own and held.rank == rank and held.world_size == formed.world_size:
+                        common.setdefault(state, set()).add(rank)
+        start = self._starts.get(known)
+        is_doubtful = start is not None and self._times.get(known, 0) >= 2
+        fit = [
+            state
+            for state, ranks in common.items()
+            if len(ranks) == formed.world_size
+            and self._is_of(state, known)
+            and not any(SnapshotId(state.life[1], 0, state.step) == name for name in refused)
+            and not (is_doubtful and start is not None and state.goes_back_to(start))
+        ]
+        return max(fit, key=lambda it: (it.life[1], it.step), default=None)
+
+    def _progress_of(self, life: Life, start: State) -> int:
+        """New steps of a life, as far as nodes that live know."""
+        steps = [
+            slot.state.step
+            for one in self._by_node.values()
+            for slots in (one.arenas.slots.values() if one.arenas is not None else ())
+            for slot in slots
+            if slot.state is not None and slot.state.life == life
+        ]
+        return max(steps, default=start.step) - start.step
+
+    def check_start(self, one: SimulatedNode, formed: Round, place: CyclePlace) -> bool:
+        """The ranks of a node start; False: one finds that its state is wrong."""
+        arenas = one.arenas
+        assert arenas is not None
+        life = formed.term, formed.cycle
+        start = self._starts[life]
+        for slots in arenas.slots.values():
+            for slot in slots:
+                self._check(
+                    slot.held is None
+                    or (start is not None and slot.state is not None
+                        and start.goes_back_to(slot.state)),
+                    f"{one.name} starts cycle {formed.cycle}, and holds {slot.held}, which is void",
+                )  # fmt: skip
+        restore = formed.beginning.restore if formed.beginning is not None else None
+        if restore is None:
+            return True
+        for rank in range(place.rank_offset, place.rank_offset + place.nproc):
+            slot_of = arenas.restored(rank, restore.snapshot)
+            self._check(
+                slot_of is not None and slot_of.state is start,
+                f"T-1: rank {rank} on {one.name} finds another state than the others",
+            )
+            assert slot_of is not None
+            if slot_of.is_bad:
+                arenas.refused.append(Refused(restore.snapshot, rank, "its sum is wrong"))
+                return False
+        return True
