@@ -54,7 +54,7 @@ IDENTIFIER = re.compile(rf"(^|_)({_WORDS})(_|$)")
 
 DOCUMENTED = {"what", "who", "without_us"}
 """Fields of documented events and messages."""
-SHARED = {"FaultToleranceCallback"}
+SHARED = {"FaultToleranceCallback", "SnapshotCallback"}
 """Public names that the clients of two frameworks import."""
 
 

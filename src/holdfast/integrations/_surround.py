@@ -1,4 +1,4 @@
-"""Do something around each call of a method of one object, and undo that."""
+"""Do something around each call of a method of one object, or in place of it, and undo that."""
 
 from __future__ import annotations
 
@@ -16,21 +16,34 @@ def surround(owner: Any, name: str, around: Around) -> Callable[[], None]:
     Returns:
         A function that puts the original back, unless another wrapper is around this one.
     """
+
+    def surrounded(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        with around():
+            return original(*args, **kwargs)
+
+    return replace(owner, name, surrounded)
+
+
+def replace(owner: Any, name: str, by: Callable[..., Any]) -> Callable[[], None]:
+    """From now on ``owner.name(...)`` calls ``by(original, ...)``.
+
+    Returns:
+        A function that puts the original back, unless another wrapper is around this one.
+    """
     original = getattr(owner, name)
     own = vars(owner).get(name)
 
     @functools.wraps(original)
-    def surrounded(*args: Any, **kwargs: Any) -> Any:
-        with around():
-            return original(*args, **kwargs)
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        return by(original, *args, **kwargs)
 
     def restore() -> None:
-        if vars(owner).get(name) is not surrounded:
+        if vars(owner).get(name) is not replaced:
             return
         if own is None:
             delattr(owner, name)
         else:
             setattr(owner, name, own)
 
-    setattr(owner, name, surrounded)
+    setattr(owner, name, replaced)
     return restore

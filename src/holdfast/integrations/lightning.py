@@ -3,8 +3,10 @@
     FaultToleranceCallback           a heartbeat at each hook
     FaultToleranceSectionsCallback   sections: setup, step, checkpointing
 
-Both are active in ``fit`` only, and need ``ft_launcher``. ``integrations/_pure`` decides on their
-actions. They work with ``lightning`` and with ``pytorch_lightning``.
+    SnapshotCallback                 snapshots in memory: a restart goes on from the last step
+
+All are active in ``fit`` only; the first two need ``ft_launcher``. ``integrations/_pure`` decides
+on their actions. They work with ``lightning`` and with ``pytorch_lightning``.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any, NoReturn
 
 from holdfast.base.rank_log import rank_logger
 from holdfast.fault_tolerance import RankMonitorClient, WorkloadAction, WorkloadControlRequest
+from holdfast.integrations._fit_snapshots import FitSnapshots
 from holdfast.integrations._learned_file import (
     has_process_group,
     is_rank_0,
@@ -35,7 +38,12 @@ from holdfast.integrations._pure.run_end import (
 from holdfast.integrations._surround import surround
 from holdfast.integrations.simulated_fault import SimulatedFaultParams, arm_fault, parse_fault
 
-__all__ = ["FaultToleranceCallback", "FaultToleranceSectionsCallback", "SimulatedFaultParams"]
+__all__ = [
+    "FaultToleranceCallback",
+    "FaultToleranceSectionsCallback",
+    "SimulatedFaultParams",
+    "SnapshotCallback",
+]
 
 
 def is_module_available(name: str) -> bool:
@@ -495,6 +503,53 @@ class FaultToleranceSectionsCallback(_FitCallback):
         if request.action is WorkloadAction.ShutdownWorkload:
             self.logger.warning("the training is marked as complete, because of %s", request)
             self._write_flag()
+
+
+class SnapshotCallback(Callback):
+    """Snapshots of a training in memory: a restart goes on from the last step, not from a save.
+
+    A script with this callback needs no other change: ``fit`` begins from the newest snapshot that
+    all ranks have, or from ``ckpt_path`` where that is newer. Restored are the module, optimizers,
+    schedulers, the precision plugin, random numbers, the place in the data, the progress of the
+    loops, sums over the epoch (``self.log``, torchmetrics), and the ``state_dict()`` of callbacks
+    and of the datamodule, as far as it is plain data and tensors. Hooks of checkpoints
+    (``on_save_checkpoint``, ``on_load_checkpoint``) are not called.
+
+    A snapshot is taken when all that belongs to a step is done, with its validation.
+
+    Args:
+        **more: Further parts of the state, by name, as for :class:`holdfast.snapshot.Snapshots`:
+            parts beside the module, such as a moving average of its weights.
+    """
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__()
+        self._more = more
+        self._snapshots: FitSnapshots | None = None
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str | None = None) -> None:
+        """Before a checkpoint is loaded."""
+        if stage == "fit":
+            self._snapshots = FitSnapshots(trainer, self._more)
+            self._snapshots.begin()
+
+    def on_train_start(self, *_: Any) -> None:
+        """The loops take over the progress of the snapshot."""
+        if self._snapshots is not None:
+            self._snapshots.train_starts()
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str | None = None) -> None:
+        """``fit`` has ended without an exception."""
+        self._leave()
+
+    def on_exception(self, *_: Any) -> None:
+        """``fit`` has ended with an exception."""
+        self._leave()
+
+    def _leave(self) -> None:
+        snapshots, self._snapshots = self._snapshots, None
+        if snapshots is not None:
+            snapshots.end()
 
 
 def _refuse_policy(request: object) -> NoReturn:

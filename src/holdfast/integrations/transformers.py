@@ -22,9 +22,10 @@ from transformers import TrainerCallback
 
 from holdfast.base.rank_log import rank_logger
 from holdfast.integrations._surround import surround
+from holdfast.integrations._trainer_snapshots import TrainerSnapshots
 from holdfast.integrations._training_sections import TrainingSections
 
-__all__ = ["FaultToleranceCallback", "last_checkpoint"]
+__all__ = ["FaultToleranceCallback", "SnapshotCallback", "last_checkpoint"]
 
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 _STATE = "trainer_state.json"
@@ -127,7 +128,64 @@ class FaultToleranceCallback(TrainerCallback):
         return training.checkpointing(self._trainer.state.global_step)
 
 
-def _trainer_of(callback: FaultToleranceCallback) -> Any:
+class SnapshotCallback(TrainerCallback):
+    """Snapshots of a training in memory: a restart goes on from the last step, not from a save.
+
+    A script with this callback in ``callbacks=[...]`` needs no other change. ``trainer.train()``
+    begins from the newest snapshot that all ranks have, with ``resume_from_checkpoint`` from the
+    newer of that and the checkpoint: model, optimizer, scheduler, scaler, random numbers, the place
+    in the data, the trainer's state with its log, and callbacks that are ``ExportableState``. The
+    trainer's own methods are surrounded, as those of its checkpoints. Snapshots are taken in the
+    first call of ``train`` of a process, when all that belongs to a step is done: logging,
+    evaluation and save.
+
+    Args:
+        **more: Further parts of the state, by name, as for :class:`holdfast.snapshot.Snapshots`:
+            parts beside the model, such as a moving average of its weights.
+    """
+
+    def __init__(self, **more: Any) -> None:
+        self._more = more
+        self._snapshots: TrainerSnapshots | None = None
+
+    def on_init_end(self, *_: Any, **__: Any) -> None:
+        """The trainer is complete."""
+        trainer = _trainer_of(self)
+        if trainer is not None and self._snapshots is None:
+            self._snapshots = TrainerSnapshots(trainer, self._more)
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        """Checkpoints are loaded."""
+        if self._snapshots is None:
+            rank_logger(__name__).warning(
+                "no snapshots are taken: SnapshotCallback was added to a complete trainer; give it "
+                "in Trainer(callbacks=[...])"
+            )
+        else:
+            self._snapshots.train_begins()
+
+    def on_epoch_begin(self, *_: Any, train_dataloader: Any = None, **__: Any) -> None:
+        """Before the first batch."""
+        if self._snapshots is not None:
+            self._snapshots.epoch_begins(train_dataloader)
+
+    def on_substep_end(self, *_: Any, **__: Any) -> None:
+        """A batch whose gradients are added to those of the next."""
+        if self._snapshots is not None:
+            self._snapshots.batch_ended(has_stepped=False)
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """Before the trainer logs, evaluates and saves."""
+        if self._snapshots is not None:
+            self._snapshots.batch_ended(has_stepped=True)
+
+    def on_epoch_end(self, *_: Any, **__: Any) -> None:
+        """Before the trainer logs, evaluates and saves."""
+        if self._snapshots is not None:
+            self._snapshots.epoch_ended()
+
+
+def _trainer_of(callback: TrainerCallback) -> Any:
     """The trainer that calls ``callback`` now. It does not hand itself to its callbacks."""
     frame: Any = sys._getframe(1)  # noqa: SLF001 - the caller that is looked for is above
     while frame is not None:

@@ -31,6 +31,10 @@ NOT_TORCHS = {
     *("_scheduled_tasks", "_all_tasks", "_fut_waiter", "_children"),  # asyncio
     "_save_checkpoint",  # transformers
     "_ub_communicators",  # Transformer Engine
+    *("_ckpt_path", "_loaded_checkpoint", "_checkpoint_connector", "_loaded_from_state_dict"),
+    *("_logger_connector", "_current_fx", "_first_loop_iter", "_results", "_update_count"),
+    *("_restarting", "_resuming_from_checkpoint", "_restart_stage", "_should_reload_train_dl"),
+    *("_combined_loader", "_combined_loader_states_to_load", "_state_dicts"),  # Lightning, these
 }
 LISTED = {"src/holdfast/standby/pure/libraries.py": {"torch._dynamo"}}
 """Written down elsewhere, by the side that must not import torch."""

@@ -1,0 +1,57 @@
+"""Ranks of a training agree before they begin: a snapshot is for all of them, or for none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from holdfast.base.rank_log import rank_logger
+from holdfast.errors import SnapshotError
+from holdfast.snapshot import Snapshots
+
+
+def _is_alone() -> bool:
+    return not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
+
+
+def agreed_step(step: int, device: Any) -> int:
+    """``step`` where all ranks have the same; -1: they do not, or it is -1. A collective."""
+    if _is_alone():
+        return step
+    both = torch.tensor([step, -step], dtype=torch.int64, device=device)
+    dist.all_reduce(both, op=dist.ReduceOp.MAX)
+    most, least = int(both[0]), -int(both[1])
+    if most != least:
+        rank_logger(__name__).warning(
+            "the snapshot is not used: this rank has step %d, others have steps %d to %d",
+            step,
+            least,
+            most,
+        )
+        return -1
+    return step
+
+
+def rank_0_says(*, is_so: bool, device: Any) -> bool:
+    """What rank 0 has found, for all. A collective."""
+    if _is_alone():
+        return is_so
+    said = torch.tensor([int(is_so)], dtype=torch.int64, device=device)
+    dist.broadcast(said, src=0)
+    return bool(said[0])
+
+
+def restore_as_agreed(snapshots: Snapshots, step: int) -> None:
+    """Restore the snapshot that all ranks have agreed on.
+
+    Raises:
+        SnapshotError: This rank cannot, and others have; the next restart begins anew.
+    """
+    restored = snapshots.restore()
+    if restored != step:
+        raise SnapshotError(
+            f"the snapshot of step {step}, which other ranks begin from, was not restored on this "
+            "rank: its launcher gave no memory for it"
+        )
