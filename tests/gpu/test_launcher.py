@@ -182,7 +182,8 @@ def test_the_health_process_keeps_no_context(ft: Launcher, found: Found) -> None
         if blocks
         else "keeps no GPU's device file open: it does not stand in the way of a reset"
     )
-    assert not machine.has_context(pid)
+    # NVML of driver 580 opens /dev/nvidia-uvm as well, so that file proves no context here.
+    assert pid not in machine.holders()
     assert machine.used_mib() - before_mib < 64
 
 

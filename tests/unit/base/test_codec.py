@@ -34,6 +34,7 @@ from holdfast.health import messages as health
 from holdfast.inplace.pure import messages as inprocess
 from holdfast.job.pure import link, membership
 from holdfast.node import control_endpoint
+from holdfast.snapshot import _launcher_link as snapshot_link
 from holdfast.standby.pure import parked_messages
 from holdfast.watch.pure import monitor_messages, rank_messages
 from tests.garbage import bodies, values
@@ -50,6 +51,7 @@ FAMILIES = {
         inprocess,
         health,
         control_endpoint,
+        snapshot_link,
     )
     for name, table in vars(module).items()
     if name.isupper() and isinstance(table, dict)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.net.channel import Channel, RefusedError
 from holdfast.net.descriptors import Descriptors
+from holdfast.net.loop import Loop
 from holdfast.net.pure.frames import Decoder, encode
 
 
@@ -152,3 +155,34 @@ def test_a_peer_that_takes_nothing_any_more_is_lost_though_it_says_nothing(end: 
     end.turn()
     assert end.heard == [1], "what it said before is heard"
     assert end.closed == ["Broken pipe"]
+
+
+def test_a_descriptor_goes_with_its_message_as_a_copy(tmp_path: Path) -> None:
+    """The receiver has it although the sender has closed its own."""
+    ours, theirs = socket.socketpair()
+    with Loop() as loop, theirs:
+        channel = Channel(ours, loop, lambda *_: None, lambda _: None)
+        with (tmp_path / "file").open("w+") as file:
+            file.write("in it")
+            file.flush()
+            channel.send_with({"op": "arena"}, [file.fileno()])
+        data, [fd], *_ = socket.recv_fds(theirs, 1 << 16, 4)
+        assert Decoder().feed(data) == [{"op": "arena"}]
+        assert os.pread(fd, 10, 0) == b"in it"
+        os.close(fd)
+        channel.close()
+
+
+def test_a_peer_that_does_not_read_gets_no_descriptor() -> None:
+    """Nor does it end anything: it reads its messages later."""
+    ours, theirs = socket.socketpair()
+    with Loop() as loop, theirs:
+        channel = Channel(ours, loop, lambda *_: None, lambda _: None)
+        while channel.gone is None and not channel._backlog:
+            channel.send({"op": "x" * 5000})
+        channel.send_with({"op": "arena"}, [theirs.fileno()])
+        assert channel.gone is None
+        theirs.setblocking(False)
+        _, fds, *_ = socket.recv_fds(theirs, 1 << 20, 4)
+        assert fds == []
+        channel.close()

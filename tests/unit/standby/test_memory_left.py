@@ -15,11 +15,11 @@ MIB = 1 << 20
 def group(folder: Path, files: dict[str, str]) -> int | None:
     for name, text in files.items():
         (folder / name).write_text(text)
-    return memory_left._of_a_group(str(folder))
+    return memory._of_a_group(str(folder))
 
 
 def test_the_node_has_some() -> None:
-    available = memory_left.available_kib()
+    available = memory.available_kib()
 
     assert available is None or available > 0
 
@@ -42,7 +42,7 @@ def test_a_group_leaves_what_is_not_used_or_can_be_given_back(
 
 def test_a_group_without_limit_leaves_everything(tmp_path: Path) -> None:
     assert group(tmp_path, {"memory.max": "max\n", "memory.current": "5"}) is None
-    assert memory_left._of_a_group(str(tmp_path / "not there")) is None
+    assert memory._of_a_group(str(tmp_path / "not there")) is None
 
 
 def test_a_group_over_its_limit_leaves_nothing(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_where_the_score_of_a_process_decides_nothing(
     if int(Path("/proc/self/oom_score_adj").read_text()) > 0:
         pytest.skip("this process has a score of its own")
     monkeypatch.setattr(memory, "groups", lambda: [str(tmp_path)])
-    monkeypatch.setattr(memory_left, "_commit_is_limited", lambda: False)
+    monkeypatch.setattr(memory, "commit_is_limited", lambda: False)
     for name, text in files.items():
         (tmp_path / name).write_text(text)
 
@@ -82,7 +82,7 @@ def test_where_the_score_of_a_process_decides_nothing(
 
 
 def test_with_a_commit_limit_allocations_fail_instead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_left, "_commit_is_limited", lambda: True)
+    monkeypatch.setattr(memory, "commit_is_limited", lambda: True)
 
     assert "overcommit" in str(memory_left.why_score_decides_nothing())
-    assert (memory_left.available_kib() or 0) >= 0
+    assert (memory.available_kib() or 0) >= 0

@@ -113,7 +113,7 @@ def test_a_restart_closes_no_trigger_for_memory_pressure(
     monkeypatch.setattr(standbys, "park", lambda *_, **_options: StandbyProcess(PID, next(left)[0]))
     monkeypatch.setattr(standbys.StandbyProcess, "go_on", lambda *_, **_options: True)
     monkeypatch.setattr(standbys.memory_left, "pressure_triggers", open_triggers)
-    monkeypatch.setattr(standbys.memory_left, "available_kib", lambda: None)
+    monkeypatch.setattr(standbys.memory, "available_kib", lambda: None)
     monkeypatch.setattr(standbys.idle_priority, "can_return", lambda: False)
     plan = WarmStandby(memory_mib_max=100, delay_s=0.0)
     with Loop() as loop:
