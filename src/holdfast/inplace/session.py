@@ -63,6 +63,11 @@ def _leave_sessions_in_child() -> None:
 os.register_at_fork(after_in_child=_leave_sessions_in_child)
 
 
+def is_in_call() -> bool:
+    """Whether this process runs a function that restarts in place."""
+    return bool(_sessions)
+
+
 class Session:
     """From the connection to the guard to the end of the call.
 

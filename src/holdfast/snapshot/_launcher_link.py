@@ -35,7 +35,7 @@ class LauncherLink:
     """The launcher of this rank, which has the global number ``rank``."""
 
     def __init__(self, path: str, rank: int) -> None:
-        self._path = path
+        self.path = path
         self.rank = rank
 
     def open_arena(self, slot_bytes: int, n_slots: int) -> tuple[Arena, int]:
@@ -91,7 +91,7 @@ class LauncherLink:
 
     def _ask(self, request: Mapping[str, object]) -> tuple[Message, list[int]]:
         try:
-            with endpoint.connect(self._path, ANSWER_S) as connection:
+            with endpoint.connect(self.path, ANSWER_S) as connection:
                 descriptors: list[int] = []
                 connection.descriptors = descriptors
                 try:
@@ -105,11 +105,20 @@ class LauncherLink:
 
 
 def launcher_link() -> LauncherLink | None:
-    """None: no launcher has started this process, or it is a child of a rank."""
+    """None: no launcher has started this process, or it is a child of a rank.
+
+    Or it restarts in place: the launchers choose a snapshot for a cycle, and not for each restart.
+    """
     path, rank = os.environ.get(FT_LAUNCHER_IPC_SOCKET_ENV_VAR), os.environ.get("RANK", "")
-    if not path or not rank.isdecimal() or _is_child():
+    if not path or not rank.isdecimal() or _is_child() or restarts_in_place():
         return None
     return LauncherLink(path, int(rank))
+
+
+def restarts_in_place() -> bool:
+    """Whether this runs in a function of :class:`holdfast.inprocess.Wrapper`."""
+    session = sys.modules.get("holdfast.inplace.session")
+    return session is not None and bool(session.is_in_call())
 
 
 def _is_child() -> bool:

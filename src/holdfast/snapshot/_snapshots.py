@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 
+from holdfast.base.rank_log import rank_logger
 from holdfast.errors import SnapshotError
-from holdfast.snapshot._launcher_link import launcher_link
+from holdfast.snapshot._launcher_link import launcher_link, restarts_in_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SnapshotError", "Snapshots"]
 
+LOGGER = rank_logger("holdfast.snapshot")
+
 
 class Snapshots:
     """The state of this rank's training, in memory that its launcher keeps when the rank dies.
@@ -23,7 +26,8 @@ class Snapshots:
     ``take`` copies it, as fast as memory is copied; no rank waits for another, nor for a network.
     When the job restarts, its launchers choose the newest snapshot that all ranks have, and
     ``restore`` puts it back. Under plain ``python`` or ``torchrun`` both do nothing, and ``take``
-    costs 0.1 µs.
+    costs 0.1 µs; so it is in a function of :class:`holdfast.inprocess.Wrapper`, and for a second
+    training in the same process.
 
     Each keyword names a part of the state, and these can be put back:
 
@@ -130,6 +134,8 @@ class Snapshots:
 
     def _begin(self) -> Taking | None:
         """The first time, where there is a launcher that gives memory."""
+        if self._link is None and restarts_in_place():
+            LOGGER.warning("no snapshots are taken in a function that restarts in place")
         if self._link is None or self._taking is not None:
             return None
         from holdfast.snapshot._taking import begin  # noqa: PLC0415 - imports torch

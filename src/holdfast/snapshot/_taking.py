@@ -66,12 +66,31 @@ def begin(
         if link.rank == 0:
             LOGGER.warning("no snapshots are taken: %s", error)
         return None
+    if not _is_first(link, answer.cycle):
+        os.close(fd)
+        if link.rank == 0:
+            LOGGER.warning(
+                "no snapshots are taken of another training in this process: a restart could not "
+                "tell them apart. Give all parts of the state to the first Snapshots"
+            )
+        return None
     try:
         arena = ArenaMemory(fd)
     except OSError as error:
         os.close(fd)
         raise link.unknown(error) from error
     return Taking(link, live, device, arena, answer, n_bytes, beside=beside, every=every)
+
+
+_lives: set[tuple[int, str, int]] = set()
+
+
+def _is_first(link: LauncherLink, cycle: int) -> bool:
+    """No other training of this process has had this memory in this cycle."""
+    life = os.getpid(), link.path, cycle
+    is_first = life not in _lives
+    _lives.add(life)
+    return is_first
 
 
 def device_of(live: LiveState) -> Device:

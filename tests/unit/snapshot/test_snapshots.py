@@ -597,3 +597,29 @@ def test_the_state_of_another_rank_is_refused(make: Make, launcher: SnapshotLaun
     launcher.arena(0).words[layout.slot(0) + layout.RANK] = 3
     with pytest.raises(SnapshotError, match="it is of rank 3 of 1, and this is rank 0 of 1"):
         make(**training.parts).restore()
+
+
+def test_a_second_training_in_the_process_is_not_restored_to_the_first(
+    make: Make, launcher: SnapshotLauncher, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their steps have the same numbers, and the memory of a rank holds one state."""
+    first = make(model=nn.Linear(2, 2))
+    assert first.restore() == 0
+    take(first, 1)
+    with caplog.at_level(logging.WARNING):
+        second = make(model=nn.Linear(2, 2))
+        assert second.restore(otherwise=lambda: 7) == 7
+    assert "another training in this process" in caplog.text
+    assert second.take(8) is False
+
+
+def test_a_function_that_restarts_in_place_has_no_snapshots(
+    make: Make, launcher: SnapshotLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The choice of the launchers is a cycle's; a reserve rank would begin from it alone."""
+    from holdfast.inplace import session
+
+    monkeypatch.setattr(session, "_sessions", {object()})
+    snapshots = make(model=nn.Linear(2, 2))
+    assert snapshots.restore(otherwise=lambda: 3) == 3
+    assert snapshots.take(4) is False
