@@ -351,7 +351,7 @@ def random_takeovers_by_key(seed: int, hosts: int = 3) -> Scenario:
     outages: list[tuple[float, float]] = []
     for _ in range(rng.choice((0, 0, 1, 2))):
         since = max(0.0, rng.choice(scenario.faults).at + rng.uniform(-1, 1))
-        outages.append((since, since + rng.choice((0.1, 3.0, 20.0, 60.0))))
+        outages.append((since, since + rng.choice((0.1, 3.0, 20.0, 40.0))))  # join_timeout: 120
     store = Store(
         delay_s=(0.0005, rng.choice((0.001, 0.1, 2.0))),
         outages=tuple(outages),

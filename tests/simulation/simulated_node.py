@@ -428,7 +428,9 @@ class SimulatedNode:
         rank = self.ranks.get(local_rank)
         if rank is None or self.running is None:
             return  # it has ended, and the launcher has not heard of it
-        rank.is_stuck = rank.is_stuck or self.stuck
+        if self.stuck and not rank.is_stuck:
+            rank.is_stuck = True
+            self._complete_if_all_are_done()
         if rank.is_stuck or (rank.is_stubborn and signum != SIGKILL):
             return
         code, takes_s = -signum, self.rng.uniform(*_DIES_S)
