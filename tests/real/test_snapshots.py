@@ -127,7 +127,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[str]
     [
         ("kill:0:20:1", []),
         ("raise:0:20:0", []),
-        ("hang:0:20:1", ["--ft-rank-heartbeat-timeout=6"]),
+        ("hang:0:20:1", ["--ft-rank-heartbeat-timeout=12"]),
         ("kill:0:20:0,kill:1:25:1", ["--ft-warm-standby=false"]),
     ],
 )
