@@ -221,6 +221,8 @@ class Ranks:
         )
         self._parked.append(process)
         self._pids.add(process.pid)
+        if idle_priority.can_return():  # else it waits until the other tests leave a core to it
+            idle_priority.restore(process.pid)
         return process
 
     def said(self, process: StandbyProcess) -> dict[str, Any]:
@@ -231,8 +233,6 @@ class Ranks:
             data = process.control.recv(1 << 16)
             assert data, "it left without a word"
             if messages := decoder.feed(data):
-                if messages[0]["op"] == "parkedready" and idle_priority.can_return():
-                    idle_priority.restore(process.pid)
                 return messages[0]
 
     def plain(self, *arguments: str | Path, stdin: bytes | None = None, **cycle: str) -> Ended:
