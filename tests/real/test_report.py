@@ -337,7 +337,7 @@ def productive_s(run: FaultyRun, node: NodeCount, seconds: Mapping[str, float]) 
     for account, section in (("checkpointing", "checkpoint"), ("evaluating", "eval")):
         least_s, most_s = spent_in(told, section)
         unsaid = LATE_S * (done(told, section)[1] - done(told, section)[0])
-        late_s = 0.01 * SCALE * len(node.cycles) * len(node.states)
+        late_s = 0.03 * SCALE * len(node.cycles) * len(node.states)
         assert least_s - late_s <= seconds[account] <= most_s + unsaid, account
 
 
