@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _F_ADD_SEALS, _F_SEAL_SHRINK, _F_SEAL_GROW = 1033, 2, 4
+_MADV_POPULATE_READ = 22
 _ADVICE = ("MADV_DONTFORK", "MADV_HUGEPAGE", "MADV_DONTDUMP")
 PAGE_BYTES = mmap.PAGESIZE
 
@@ -136,8 +137,10 @@ class ArenaMemory:
             self.words[layout.slot(index) + layout.CAPACITY] = 0
             mapped.madvise(mmap.MADV_REMOVE)
 
-    def map_slot(self, index: int) -> mmap.mmap:
+    def map_slot(self, index: int, *, is_read: bool = False) -> mmap.mmap:
         """The reserved bytes of slot ``index``, to be written; not mapped in forked children.
+
+        ``is_read``: all of it soon; pages are mapped at once, and not one by one as they are met.
 
         Raises:
             ArenaError: Nothing is reserved, or it cannot be mapped.
@@ -152,6 +155,9 @@ class ArenaMemory:
         for advice in _ADVICE:
             with contextlib.suppress(OSError):  # this kernel does not know it
                 mapped.madvise(getattr(mmap, advice))
+        if is_read:
+            with contextlib.suppress(OSError):  # Linux before 5.14
+                mapped.madvise(_MADV_POPULATE_READ)
         return mapped
 
     # ------------------------------------------------------------ contents
