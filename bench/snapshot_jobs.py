@@ -61,7 +61,7 @@ def done(step):
             file.write(str(step))
         os.replace("last.new", "last")
 
-snapshots = Snapshots(model=model, optimizer=optimizer) if KIND == "snapshots" else None
+snapshots = Snapshots(model=model, optimizer=optimizer, every=1) if KIND == "snapshots" else None
 step = snapshots.restore(otherwise=load) if snapshots else load()
 saving = None
 while True:

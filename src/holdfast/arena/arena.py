@@ -137,10 +137,10 @@ class ArenaMemory:
             self.words[layout.slot(index) + layout.CAPACITY] = 0
             mapped.madvise(mmap.MADV_REMOVE)
 
-    def map_slot(self, index: int, *, is_read: bool = False) -> mmap.mmap:
+    def map_slot(self, index: int, *, is_populated: bool = False) -> mmap.mmap:
         """The reserved bytes of slot ``index``, to be written; not mapped in forked children.
 
-        ``is_read``: all of it soon; pages are mapped at once, and not one by one as they are met.
+        ``is_populated``: its pages are mapped at once, and not one by one as they are met.
 
         Raises:
             ArenaError: Nothing is reserved, or it cannot be mapped.
@@ -155,8 +155,8 @@ class ArenaMemory:
         for advice in _ADVICE:
             with contextlib.suppress(OSError):  # this kernel does not know it
                 mapped.madvise(getattr(mmap, advice))
-        if is_read:
-            with contextlib.suppress(OSError):  # Linux before 5.14
+        if is_populated:
+            with contextlib.suppress(OSError):  # Linux before 5.14: met one by one
                 mapped.madvise(_MADV_POPULATE_READ)
         return mapped
 

@@ -185,7 +185,7 @@ class Taking:
                 f"it is of rank {found.held.rank} of {found.held.world_size}, and this is rank "
                 f"{rank} of {self._world_size}"
             )
-        mapped = self._arena.map_slot(index, is_read=True)
+        mapped = self._arena.map_slot(index, is_populated=True)
         memory = memoryview(mapped)[: found.n_bytes]
         expected = self._arena.sum_of(index)
         saved = self._live.put_back(memory)
