@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from holdfast.tools.report.report import story_of
+from holdfast.tools.run.run_files import read_run
 from tests.real.harness import Job, Launcher, kill
 from tests.real.nodes import Nodes
 from tests.waiting import BOUND_S, until
@@ -147,6 +149,12 @@ def test_a_restart_goes_on_as_if_nothing_had_happened(
     restored = job.events("snapshot_restored")
     assert [it["step"] for it in restored] == [began(job, it["cycle"]) for it in restored]
     assert len(restored) == len(fault.split(","))
+    found = story_of(read_run([job.run_dir])).snapshots
+    assert found is not None
+    assert [it.step for it in found.restarts] == [it["step"] for it in restored]
+    assert found.taken >= 20, "of each step, but for those before the memory was there"
+    assert found.seconds > 0.0
+    assert found.share is not None
     assert re.search(r"restart 1 of 3 in [\d.]+ s: cycle 1 from step \d+", job.stderr), job.stderr
     assert job.stderr.count("snapshots in memory") == 1
 

@@ -20,7 +20,8 @@ from holdfast.arena.pure.budget import SlotsGranted, TooLittleMemory, grant, sho
 from holdfast.arena.pure.lineage import belongs
 from holdfast.arena.pure.messages import Arena, OpenArena, SnapshotCost, SnapshotUnusable
 from holdfast.arena.pure.snapshots import Ancestor, Beginning, Held, Holdings, Refused
-from holdfast.base import memory
+from holdfast.arena.taken import of_node, of_rank
+from holdfast.base import clock, memory
 from holdfast.base.pure.codec import for_people
 from holdfast.base.pure.wording import count
 from holdfast.events.pure import schema
@@ -35,7 +36,17 @@ Answer = tuple[Arena | Ok | Error, tuple[int, ...]]
 """A message, and the descriptors that go with it."""
 
 _OPTION = "--ft-snapshot-memory"
-_FACTS_OF_A_LIFE = (layout.TAKEN_AT, layout.TAKE_NS, layout.STEP_NS, layout.TAKEN, layout.SKIPPED)
+_FACTS_OF_A_LIFE = (
+    layout.TAKEN_AT,
+    layout.TAKE_NS,
+    layout.STEP_NS,
+    layout.TAKEN,
+    layout.SKIPPED,
+    layout.SPENT_NS,
+)
+_EVENT_S = 10.0
+_EVENT_SHARE = 0.01
+"""Events of snapshots come as looks at the pages do (``records/progress_log.py``)."""
 _LAST_OOM = 2
 """The second time that memory runs out, nothing is kept."""
 
@@ -89,6 +100,8 @@ class Arenas(Part):
         self._costs: dict[int, SnapshotCost] = {}
         self._refused: list[Refused] = []
         self._oom_cycles: set[int] = set()
+        self._began_at = 0.0
+        self._event_at: float | None = None
 
     # ------------------------------------------------------------ cycles
     def begin(self, formed: Round, place: CyclePlace) -> None:
@@ -102,6 +115,8 @@ class Arenas(Part):
         self._granted, self._slot_bytes, self._is_off = None, 0, False
         self._costs.clear()
         self._refused.clear()
+        self._began_at = clock.monotonic()
+        self._event_at = self._began_at + _EVENT_S
         for arena in self._arenas:
             self._void(arena, beginning.lineage)
             if has_run_out:
@@ -153,6 +168,8 @@ class Arenas(Part):
         """The snapshots, when all ranks are gone; None: no rank has used snapshots."""
         if not self._arenas:
             return None
+        self._write_taken()
+        self._event_at = None
         if self._cycle in self._oom_cycles and len(self._oom_cycles) >= _LAST_OOM:
             for arena in self._arenas:
                 self._free(arena)
@@ -168,6 +185,23 @@ class Arenas(Part):
             for slot in arena.memory.all_held():
                 if (held := self._with_term(slot.held)) is not None:
                     yield held
+
+    # ------------------------------------------------------------ seen
+    def next_deadline(self) -> float | None:
+        """When to write the next event of snapshots taken."""
+        return self._event_at
+
+    def on_time(self) -> None:
+        """Write it, if it is time to."""
+        now = clock.monotonic()
+        if self._event_at is not None and now >= self._event_at:
+            self._write_taken()
+            self._event_at = now + max(_EVENT_S, _EVENT_SHARE * (now - self._began_at))
+
+    def _write_taken(self) -> None:
+        found = [of_rank(self._of_rank[k].memory) for k in self._ranks if k in self._of_rank]
+        if found and len(found) == len(self._ranks) and (taken := of_node(found)) is not None:
+            self._event(schema.SnapshotsTaken(**vars(taken)))
 
     def set_cadence(self, cadence: SetCadence) -> None:
         """All nodes take snapshots so often from now on."""
