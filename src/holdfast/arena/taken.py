@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from pathlib import Path
 
 from holdfast.arena.arena import ArenaError, ArenaMemory
 from holdfast.arena.pure import layout
@@ -71,10 +73,28 @@ def of_rank(memory: ArenaMemory) -> TakenByRank:
     )
 
 
-def read(path: str) -> TakenByRank | None:
-    """Of the arena that a launcher of this host shows there; None: there is none."""
+def show(folder: str, local_rank: int, fd: int) -> None:
+    """Let others of this user find the arena of a rank while this process, its owner, lives.
+
+    A link to the descriptor: without it live views lack their numbers, and nothing else.
+    """
+    path, target = _path(folder, local_rank), f"/proc/{os.getpid()}/fd/{fd}"
+    with contextlib.suppress(OSError):
+        if path.is_symlink() and str(path.readlink()) == target:
+            return
+        fresh = path.with_suffix(".new")
+        fresh.symlink_to(target)
+        fresh.replace(path)
+
+
+def _path(folder: str, local_rank: int) -> Path:
+    return Path(folder, f"r{local_rank}.snapshots")
+
+
+def read(folder: str, local_rank: int) -> TakenByRank | None:
+    """Of the arena that a launcher of this host shows in ``folder``; None: there is none."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(_path(folder, local_rank), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:

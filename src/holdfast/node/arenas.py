@@ -20,7 +20,7 @@ from holdfast.arena.pure.budget import SlotsGranted, TooLittleMemory, grant, sho
 from holdfast.arena.pure.lineage import belongs
 from holdfast.arena.pure.messages import Arena, OpenArena, SnapshotCost, SnapshotUnusable
 from holdfast.arena.pure.snapshots import Ancestor, Beginning, Held, Holdings, Refused
-from holdfast.arena.taken import of_node, of_rank
+from holdfast.arena.taken import of_node, of_rank, show
 from holdfast.base import clock, memory
 from holdfast.base.pure.codec import for_people
 from holdfast.base.pure.wording import count
@@ -69,6 +69,7 @@ class Arenas(Part):
         limit: Bytes that they may have together; None: a part of the memory that is left; 0: none.
         measured: Called when all ranks have said what snapshots cost.
         event: Writes an event.
+        folder: Where live views find the memory.
     """
 
     def __init__(
@@ -77,11 +78,13 @@ class Arenas(Part):
         limit: int | None,
         measured: Callable[[SnapshotsMeasured], None],
         event: Callable[[schema.Body], None],
+        folder: str,
     ) -> None:
         self._nproc = nproc
         self._limit = limit
         self._measured = measured
         self._event = event
+        self._folder = folder
         self._arenas: list[_Arena] = []
         self._of_rank: dict[int, _Arena] = {}
         """By global rank, in this cycle."""
@@ -156,6 +159,8 @@ class Arenas(Part):
             left = [it for it in (own, *self._arenas) if it is not None and id(it) not in taken]
             if rank not in self._of_rank and left:
                 self._of_rank[rank] = left[0]
+        for rank in self._of_rank:
+            self._show(rank)
 
     def _with_term(self, held: Held) -> Held | None:
         """The whole name; None: of a life that was never here, whatever the rank has written."""
@@ -197,6 +202,9 @@ class Arenas(Part):
         if self._event_at is not None and now >= self._event_at:
             self._write_taken()
             self._event_at = now + max(_EVENT_S, _EVENT_SHARE * (now - self._began_at))
+
+    def _show(self, rank: int) -> None:
+        show(self._folder, rank - self._ranks.start, self._of_rank[rank].memory.fd)
 
     def _write_taken(self) -> None:
         found = [of_rank(self._of_rank[k].memory) for k in self._ranks if k in self._of_rank]
@@ -260,6 +268,7 @@ class Arenas(Part):
             text = self._make()
             if not text:
                 self._of_rank[request.rank] = self._arenas[-1]
+                self._show(request.rank)
         restore = self._beginning.restore
         arena = self._of_rank.get(request.rank)
         if text:

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import logging
 import os
+import tempfile
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -47,7 +48,8 @@ class Node:
     def __init__(self, limit: int | None = None) -> None:
         self.measured: list[SnapshotsMeasured] = []
         self.events: list[schema.Body] = []
-        self.arenas = Arenas(2, limit, self.measured.append, self.events.append)
+        self.folder = tempfile.mkdtemp()
+        self.arenas = Arenas(2, limit, self.measured.append, self.events.append, self.folder)
         self.arenas.begin(*formed(0))
         self.ranks: dict[int, ArenaMemory] = {}
 
