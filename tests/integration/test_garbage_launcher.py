@@ -229,7 +229,7 @@ def test_garbage_about_snapshots_ends_no_launcher_and_voids_no_snapshot(
     path = str(tmp_path_factory.getbasetemp() / f"c{uuid.uuid4().hex[:8]}")
     with pytest.MonkeyPatch.context() as monkeypatch, Loop() as loop:
         said = Lines(monkeypatch, control_endpoint, arenas)
-        kept = arenas.Arenas(1, 1 << 30, lambda _: None, lambda _: None)
+        kept = arenas.Arenas(1, 1 << 30, lambda _: None, lambda _: None, "/nowhere")
         kept.begin(Round(0, (place,), world_size=1), place)
         control = ControlEndpoint(path, loop, lambda *_: None, lambda _: None, no_rank, kept.answer)
         _, [fd] = kept.answer(OpenArena(0, 1 << 20, 2))
@@ -262,7 +262,7 @@ def test_a_rank_that_is_killed_while_it_is_answered_is_no_harm(tmp_path: Path) -
     from holdfast.node import arenas
 
     place = CyclePlace("n0", 0, 1, 0, "a")
-    kept = arenas.Arenas(1, 1 << 30, lambda _: None, lambda _: None)
+    kept = arenas.Arenas(1, 1 << 30, lambda _: None, lambda _: None, str(tmp_path))
     kept.begin(Round(0, (place,), world_size=1), place)
     request = encoded(encode(OpenArena(0, 1 << 20, 2)))
     with Loop() as loop:

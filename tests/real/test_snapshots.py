@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 
+from holdfast.arena import taken
+from holdfast.base.processes.job_name import PREFIX
+from holdfast.events.run.run_links import runtime_parents
+from holdfast.tools.report.report import story_of
+from holdfast.tools.run.run_files import read_run
 from tests.real.harness import Job, Launcher, kill
 from tests.real.nodes import Nodes
 from tests.waiting import BOUND_S, until
@@ -147,6 +153,12 @@ def test_a_restart_goes_on_as_if_nothing_had_happened(
     restored = job.events("snapshot_restored")
     assert [it["step"] for it in restored] == [began(job, it["cycle"]) for it in restored]
     assert len(restored) == len(fault.split(","))
+    found = story_of(read_run([job.run_dir])).snapshots
+    assert found is not None
+    assert [it.step for it in found.restarts] == [it["step"] for it in restored]
+    assert found.taken >= 20, "of each step, but for those before the memory was there"
+    assert found.seconds > 0.0
+    assert found.share is not None
     assert re.search(r"restart 1 of 3 in [\d.]+ s: cycle 1 from step \d+", job.stderr), job.stderr
     assert job.stderr.count("snapshots in memory") == 1
 
@@ -162,12 +174,22 @@ def faulty(faults: str, endless: bool = False) -> str:
     return first + TRAINING
 
 
+def seen_from_outside(job: Job) -> object:
+    """Snapshots that another process of this host finds in the memory of rank 0; None: none yet."""
+    [start] = job.events("launcher_started") or [{"job": ""}]
+    name = start["job"]
+    folders = [Path(parent, PREFIX + name) for parent in runtime_parents()]
+    found = (taken.read(str(each), 0) for each in folders)
+    return next((seen.held for seen in found if seen is not None), None)
+
+
 def test_ranks_agree_how_often_snapshots_are_taken_and_the_next_cycle_knows(ft: Launcher) -> None:
     """What they cost is measured in the first steps."""
     job = ft.start(
         "--nproc-per-node=2", "--max-restarts=3", "--log-dir=logs", ft.script(TRAINING),
         env={"FAULTS": "kill:0:150:1", "AGREE": "1", "STEPS": "160"},
     )  # fmt: skip
+    until(lambda: seen_from_outside(job), "a snapshot that live views see", LONG_S)
     assert job.wait(LONG_S) == 0, job.stderr
     agreed = said(job, "every")
     assert agreed[0] == {0: ["0"], 1: ["0"]}

@@ -202,3 +202,17 @@ def made_up(seed: int) -> list[dict[str, object]]:
     for one in rng.sample(kept, len(kept) // 20):
         one.pop(rng.choice(list(one)))
     return kept
+
+
+# The same job with snapshots of each step of one second: the second cycle begins from the last.
+TAKEN = {"taken": 30, "skipped": 0, "seconds": 0.3, "step_s": 1.0, "step": 30, "last_step": 31}
+WITH_SNAPSHOTS = sorted(
+    [
+        *HANG,
+        event(7.0, "snapshots_on", 0, n_slots=2, slot_bytes=1 << 20, bytes_max=4 << 20),
+        event(82.0, "snapshots_taken", 0, every=1, at=49.0, **TAKEN),
+        event(84.1, "snapshot_restored", 1, step=30, of_cycle=0, lost_steps=1, why=""),
+        *THEN_WELL,
+    ],
+    key=lambda one: one["t"],
+)

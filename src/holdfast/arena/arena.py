@@ -77,7 +77,7 @@ class ArenaMemory:
         words: Its words, a memoryview of format ``q``. A store is ``words[i] = x``.
     """
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, *, writable: bool = True) -> None:
         """Map the first page.
 
         Raises:
@@ -89,7 +89,8 @@ class ArenaMemory:
         if self.max_slots < 1:
             raise ArenaError(f"memory for snapshots has {size} bytes, which hold no slot")
         try:
-            self._head = mmap.mmap(fd, layout.HEAD_BYTES)
+            access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+            self._head = mmap.mmap(fd, layout.HEAD_BYTES, access=access)
         except (OSError, ValueError) as error:
             raise ArenaError(f"memory for snapshots cannot be mapped: {error}") from error
         self.words = memoryview(self._head).cast("q")

@@ -431,7 +431,11 @@ class NodeAgent:
 
             plan = self._plan
             self._arenas = Arenas(
-                plan.nproc_per_node, plan.snapshot_memory, self._feed, self._write_event
+                plan.nproc_per_node,
+                plan.snapshot_memory,
+                self._feed,
+                self._write_event,
+                self._folders.runtime_dir,
             )
             self._arenas.begin(self._ranks.formed, self._ranks.place)
             self._parts.append(self._arenas)

@@ -20,7 +20,8 @@ from holdfast.arena.pure.budget import SlotsGranted, TooLittleMemory, grant, sho
 from holdfast.arena.pure.lineage import belongs
 from holdfast.arena.pure.messages import Arena, OpenArena, SnapshotCost, SnapshotUnusable
 from holdfast.arena.pure.snapshots import Ancestor, Beginning, Held, Holdings, Refused
-from holdfast.base import memory
+from holdfast.arena.taken import of_node, of_rank, show
+from holdfast.base import clock, memory
 from holdfast.base.pure.codec import for_people
 from holdfast.base.pure.wording import count
 from holdfast.events.pure import schema
@@ -35,7 +36,17 @@ Answer = tuple[Arena | Ok | Error, tuple[int, ...]]
 """A message, and the descriptors that go with it."""
 
 _OPTION = "--ft-snapshot-memory"
-_FACTS_OF_A_LIFE = (layout.TAKEN_AT, layout.TAKE_NS, layout.STEP_NS, layout.TAKEN, layout.SKIPPED)
+_FACTS_OF_A_LIFE = (
+    layout.TAKEN_AT,
+    layout.TAKE_NS,
+    layout.STEP_NS,
+    layout.TAKEN,
+    layout.SKIPPED,
+    layout.SPENT_NS,
+)
+_EVENT_S = 10.0
+_EVENT_SHARE = 0.01
+"""Events of snapshots come as looks at the pages do (``records/progress_log.py``)."""
 _LAST_OOM = 2
 """The second time that memory runs out, nothing is kept."""
 
@@ -58,6 +69,7 @@ class Arenas(Part):
         limit: Bytes that they may have together; None: a part of the memory that is left; 0: none.
         measured: Called when all ranks have said what snapshots cost.
         event: Writes an event.
+        folder: Where live views find the memory.
     """
 
     def __init__(
@@ -66,11 +78,13 @@ class Arenas(Part):
         limit: int | None,
         measured: Callable[[SnapshotsMeasured], None],
         event: Callable[[schema.Body], None],
+        folder: str,
     ) -> None:
         self._nproc = nproc
         self._limit = limit
         self._measured = measured
         self._event = event
+        self._folder = folder
         self._arenas: list[_Arena] = []
         self._of_rank: dict[int, _Arena] = {}
         """By global rank, in this cycle."""
@@ -89,6 +103,8 @@ class Arenas(Part):
         self._costs: dict[int, SnapshotCost] = {}
         self._refused: list[Refused] = []
         self._oom_cycles: set[int] = set()
+        self._began_at = 0.0
+        self._event_at: float | None = None
 
     # ------------------------------------------------------------ cycles
     def begin(self, formed: Round, place: CyclePlace) -> None:
@@ -102,6 +118,8 @@ class Arenas(Part):
         self._granted, self._slot_bytes, self._is_off = None, 0, False
         self._costs.clear()
         self._refused.clear()
+        self._began_at = clock.monotonic()
+        self._event_at = self._began_at + _EVENT_S
         for arena in self._arenas:
             self._void(arena, beginning.lineage)
             if has_run_out:
@@ -141,6 +159,8 @@ class Arenas(Part):
             left = [it for it in (own, *self._arenas) if it is not None and id(it) not in taken]
             if rank not in self._of_rank and left:
                 self._of_rank[rank] = left[0]
+        for rank in self._of_rank:
+            self._show(rank)
 
     def _with_term(self, held: Held) -> Held | None:
         """The whole name; None: of a life that was never here, whatever the rank has written."""
@@ -153,6 +173,8 @@ class Arenas(Part):
         """The snapshots, when all ranks are gone; None: no rank has used snapshots."""
         if not self._arenas:
             return None
+        self._write_taken()
+        self._event_at = None
         if self._cycle in self._oom_cycles and len(self._oom_cycles) >= _LAST_OOM:
             for arena in self._arenas:
                 self._free(arena)
@@ -168,6 +190,26 @@ class Arenas(Part):
             for slot in arena.memory.all_held():
                 if (held := self._with_term(slot.held)) is not None:
                     yield held
+
+    # ------------------------------------------------------------ seen
+    def next_deadline(self) -> float | None:
+        """When to write the next event of snapshots taken."""
+        return self._event_at
+
+    def on_time(self) -> None:
+        """Write it, if it is time to."""
+        now = clock.monotonic()
+        if self._event_at is not None and now >= self._event_at:
+            self._write_taken()
+            self._event_at = now + max(_EVENT_S, _EVENT_SHARE * (now - self._began_at))
+
+    def _show(self, rank: int) -> None:
+        show(self._folder, rank - self._ranks.start, self._of_rank[rank].memory.fd)
+
+    def _write_taken(self) -> None:
+        found = [of_rank(self._of_rank[k].memory) for k in self._ranks if k in self._of_rank]
+        if found and len(found) == len(self._ranks) and (taken := of_node(found)) is not None:
+            self._event(schema.SnapshotsTaken(**vars(taken)))
 
     def set_cadence(self, cadence: SetCadence) -> None:
         """All nodes take snapshots so often from now on."""
@@ -226,6 +268,7 @@ class Arenas(Part):
             text = self._make()
             if not text:
                 self._of_rank[request.rank] = self._arenas[-1]
+                self._show(request.rank)
         restore = self._beginning.restore
         arena = self._of_rank.get(request.rank)
         if text:

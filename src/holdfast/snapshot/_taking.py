@@ -145,7 +145,7 @@ class Taking:
         self._waits: deque[float] = deque(maxlen=SAMPLES)
         self._steps: deque[float] = deque(maxlen=SAMPLES)
         self._cost, self._ended_at, self._has_sent_cost = 0.0, 0.0, False
-        self._taken = self._skipped = 0
+        self._taken = self._skipped = self._spent_ns = 0
         own = weakref.ref(self)
         self._hook = register_optimizer_step_pre_hook(lambda *_: _fence(own))
         os.register_at_fork(after_in_child=lambda: _leave_to_parent(own))
@@ -289,9 +289,15 @@ class Taking:
             waited = monotonic() - began_at
             if self._costs:
                 self._costs[-1] += waited
+            self._spend(waited)
             self._ended_at += waited
 
+    def _spend(self, cost_s: float) -> None:
+        self._spent_ns += int(cost_s * _NS)
+        self._words[layout.SPENT_NS] = self._spent_ns
+
     def _note_cost(self, step: int, cost_s: float) -> None:
+        self._spend(cost_s)
         self._costs.append(cost_s)
         if not self._steps:
             return

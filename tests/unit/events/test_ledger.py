@@ -200,7 +200,7 @@ def test_goodput_is_not_known_of_ranks_that_have_reported_in_and_nothing_else() 
         event(82.0, "job_succeeded"),
     ]
     made, ledger = _ledger(events)
-    lines = two_lines(ledger, is_watched=made.is_watched, saves=made.saves)
+    lines = two_lines(ledger, is_watched=made.is_watched, knows_steps_again=made.knows_steps_again)
     assert lines[0].startswith("goodput is not known: no rank reports progress")
 
 
@@ -218,7 +218,7 @@ def test_a_rank_that_reports_nothing_is_taken_to_train() -> None:
     made, ledger = _ledger(silent)
     assert not made.is_watched
     assert ledger.seconds["steps"] > 0.9 * ledger.total_s
-    (first, _) = two_lines(ledger, is_watched=False, saves=False)
+    (first, _) = two_lines(ledger, is_watched=False, knows_steps_again=False)
     assert first.startswith("goodput is not known: no rank reports progress; 2 ranks ran for 2 min")
 
 
@@ -262,7 +262,9 @@ def test_the_ledger_of_a_running_job_can_be_asked_at_any_time() -> None:
 def test_the_two_lines() -> None:
     """Goodput first, the largest loss first in the rest."""
     made, ledger = _ledger(HANG + THEN_WELL)
-    assert two_lines(ledger, is_watched=made.is_watched, saves=made.saves) == [
+    assert two_lines(
+        ledger, is_watched=made.is_watched, knows_steps_again=made.knows_steps_again
+    ) == [
         "goodput 49.2 %: 1 min 05 s of 2 min 12 s were productive steps (2 ranks, on average)",
         (
             "the rest: stalled 30 s, steps done again after a restart 10 s, importing 8 s, "
@@ -278,7 +280,7 @@ def test_only_a_job_that_was_restarted_has_steps_done_again() -> None:
     said = "steps done again count as productive"
     for events, is_said in ((HANG[:11], False), (HANG + THEN_WELL, True)):
         _, ledger = _ledger(events)
-        assert (said in two_lines(ledger, is_watched=True, saves=False)[0]) == is_said
+        assert (said in two_lines(ledger, is_watched=True, knows_steps_again=False)[0]) == is_said
 
 
 @pytest.mark.parametrize(

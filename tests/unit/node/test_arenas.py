@@ -6,6 +6,7 @@ import errno
 import fcntl
 import logging
 import os
+import tempfile
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -47,7 +48,8 @@ class Node:
     def __init__(self, limit: int | None = None) -> None:
         self.measured: list[SnapshotsMeasured] = []
         self.events: list[schema.Body] = []
-        self.arenas = Arenas(2, limit, self.measured.append, self.events.append)
+        self.folder = tempfile.mkdtemp()
+        self.arenas = Arenas(2, limit, self.measured.append, self.events.append, self.folder)
         self.arenas.begin(*formed(0))
         self.ranks: dict[int, ArenaMemory] = {}
 
@@ -242,6 +244,30 @@ def test_when_memory_runs_out_again_nothing_is_kept(
     node.arenas.begin(*formed(2))
     assert sum(arena.bytes for arena in node.arenas._arenas) < MIB
     assert "memory has run out before" in node.open(0).text
+
+
+def test_what_a_cycle_has_taken_is_one_event_at_its_end_and_one_every_ten_seconds(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest that both have is step 5; rank 1 has paid most. No event for each snapshot."""
+    trained(node)
+    for rank, (at, spent) in enumerate(((4_000_000_000, 1), (3_000_000_000, 2_000_000))):
+        words = node.ranks[rank].words
+        words[layout.TAKEN], words[layout.SPENT_NS], words[layout.TAKEN_AT] = 2, spent, at
+    node.events.clear()
+    deadline = node.arenas.next_deadline()
+    assert deadline is not None
+    monkeypatch.setattr(module.clock, "monotonic", lambda: deadline)
+    node.arenas.on_time()
+    node.arenas.on_time()
+    said = schema.SnapshotsTaken(2, 0, 0.002, None, step=5, last_step=6, every=0, at=3.0)
+    assert node.events == [said]
+    assert node.arenas.next_deadline() == deadline + 10.0
+    node.arenas.holdings()
+    assert node.events == [said, said]
+    assert node.arenas.next_deadline() is None
+    node.arenas.begin(*formed(1, from_five()))
+    assert node.ranks[1].words[layout.SPENT_NS] == 0, "each cycle counts its own"
 
 
 def test_the_leader_learns_what_snapshots_cost_when_all_ranks_have_said_it(node: Node) -> None:

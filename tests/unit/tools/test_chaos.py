@@ -417,6 +417,35 @@ def test_a_scorecard_of_no_fault_is_one_too() -> None:
     assert "all" in scorecard.as_text("title", [], [])
 
 
+def test_steps_lost_of_the_same_faults_stand_side_by_side() -> None:
+    """Of a run that was interrupted, kinds may be missing."""
+    runs = {
+        "holdfast": [
+            {"kind": "sigkill", "steps_lost": {"median": 1, "worst": 1}},
+            {"kind": "all", "steps_lost": {"median": 1, "worst": 2}},
+        ],
+        "no-snapshots": [
+            {"kind": "lock", "steps_lost": None},
+            {"kind": "sigkill", "steps_lost": {"median": 12, "worst": 19}},
+            {"kind": "all", "steps_lost": {"median": 12, "worst": 19}},
+        ],
+    }
+    (text,) = scorecard.compared(runs)
+    assert [line.split() for line in text.splitlines()] == [
+        ["steps", "lost:", "median,", "worst", "holdfast", "no-snapshots"],
+        ["sigkill", "1,", "1", "12,", "19"],
+        ["lock", "-", "-"],
+        ["all", "1,", "2", "12,", "19"],
+    ]
+    assert scorecard.compared({"holdfast": []}) == []
+
+
+def test_a_run_without_snapshots_loses_the_option_that_gives_them_memory() -> None:
+    words = "--nproc-per-node 2 --ft_snapshot_memory 1GB --ft-snapshot-memory=2GB train.py --x 1"
+    found = command._without(words.split(), "--ft-snapshot-memory")
+    assert found == ["--nproc-per-node", "2", "train.py", "--x", "1"]
+
+
 # ---------------------------------------------------------------- command line
 @pytest.mark.parametrize(
     ("words", "said"),
@@ -433,6 +462,7 @@ def test_a_scorecard_of_no_fault_is_one_too() -> None:
         ("-- --nproc-per-knot 2 {s}", "did you mean --nproc-per-node"),
         ("-- --nnodes 2 --rdzv-endpoint a:1 {s}", "the command is for several nodes"),
         ("--output {here} -- {s}", "exists; --output names a new folder"),
+        ("--compare no-snapshots -- --ft-snapshot-memory 0 {s}", "no snapshots to compare with"),
         ("-- nothing.py", "no such script: 'nothing.py'"),
     ],
 )

@@ -25,6 +25,7 @@ from holdfast.tools.doctor.advice import (
 )
 from holdfast.tools.doctor.faults import PlantedFault, describe_restart, faults_of
 from holdfast.tools.doctor.host import within
+from holdfast.tools.doctor.losses import about_memory, losses_of
 from tests.unit.options.test_plan import plan
 
 WELL = HostFacts(
@@ -233,6 +234,45 @@ def test_variables_that_take_torchs_help_away_are_told(name: str, value: str) ->
 
 
 # ---------------------------------------------------------------- faults
+# ---------------------------------------------------------------- snapshots
+MANY = "--nnodes 2:3 --rdzv-endpoint a:1 --max-restarts 3 train.py"
+
+
+def test_a_fault_of_a_process_costs_a_step_and_that_of_a_node_all_since_the_checkpoint() -> None:
+    process, node_, leader, resize = losses_of(plan(MANY))
+    assert process.with_snapshots.startswith("the step that was in work")
+    for loss in (node_, leader, resize):
+        assert loss.with_snapshots.startswith("all steps since your last checkpoint; ")
+    assert {it.without for it in losses_of(plan(MANY))} == {"all steps since your last checkpoint"}
+    assert losses_of(plan("--max-restarts 3 train.py")) == [process]
+    (off,) = losses_of(plan("--max-restarts 3 --ft-snapshot-memory 0 train.py"))
+    assert off.with_snapshots.endswith("--ft-snapshot-memory is 0")
+    assert losses_of(plan("--max-restarts 0 train.py")) == [], "there is no restart"
+
+
+@pytest.mark.parametrize(
+    ("options", "left", "verdict", "words"),
+    [
+        (
+            "",
+            64 << 30,
+            Fitness.HEALTHY,
+            "1/4 of the 64.0 GiB that are left here: room for a state ",
+        ),
+        ("", 64 << 30, Fitness.HEALTHY, "of 4.0 GiB for each of 2 ranks, twice"),
+        ("--ft-snapshot-memory 8GiB", 64 << 30, Fitness.HEALTHY, "a state of 2.0 GiB for each"),
+        ("--ft-snapshot-memory 8GiB", 4 << 30, Fitness.SUSPECT, "more than there is"),
+        ("--ft-snapshot-memory 0", None, Fitness.HEALTHY, "off: --ft-snapshot-memory is 0"),
+        ("", None, Fitness.UNKNOWN, "is not known"),
+    ],
+)
+def test_the_memory_for_snapshots_is_the_state_of_a_rank_that_fits(
+    options: str, left: int | None, verdict: Fitness, words: str
+) -> None:
+    (found,) = about_memory(plan(f"--nproc-per-node 2 {options} train.py"), left)
+    assert (found.verdict, words in found.text) == (verdict, True), found.text
+
+
 def fault(words: str, line: str, **environ: str) -> PlantedFault:
     [found] = [each for each in faults_of(plan(line, environ)) if words in each.name]
     return found

@@ -116,6 +116,35 @@ def test_a_scrape_counts_faults_restarts_and_their_times(served) -> None:
 MOVED = {"kind": "leader_moved", "t": 9.0, "cycle": 0, "term": 3, "before": "n0-1-a", "votes": 2}
 
 
+TAKEN = {"kind": "snapshots_taken", "cycle": 1, "t": 14.0, "taken": 7, "seconds": 0.5, "step": 6}
+SNAPSHOTS = (
+    {"kind": "snapshots_on", "cycle": 0, "t": 1.3},
+    {**TAKEN, "cycle": 0, "t": 9.0, "at": 8.5},
+    *RESTARTED,
+    {"kind": "snapshot_restored", "cycle": 1, "t": 11.3, "step": 5, "lost_steps": 2},
+    {**TAKEN, "at": 13.5},
+)
+
+
+def test_a_scrape_has_the_newest_snapshot_and_what_they_cost_and_lost(served) -> None:
+    server, take = served
+    take(*STARTED)
+    found = samples(scrape(server)[1])
+    assert found["holdfast_snapshot_restores_total"] == 0
+    assert "holdfast_snapshots_off" not in found
+    take(*SNAPSHOTS)
+    found = samples(scrape(server)[1])
+    assert found["holdfast_snapshots_taken_total"] == 14
+    assert found["holdfast_snapshot_seconds_total"] == 1.0
+    assert found["holdfast_snapshot_restores_total"] == 1
+    assert found["holdfast_snapshot_steps_lost_total"] == 2
+    assert found["holdfast_snapshots_off"] == 0
+    assert found["holdfast_snapshot_step"] == 6
+    assert found["holdfast_snapshot_age_seconds"] > 0
+    take({"kind": "snapshots_off", "cycle": 1, "t": 15.0, "why": "2 ranks need 4 MiB"})
+    assert samples(scrape(server)[1])["holdfast_snapshots_off"] == 1
+
+
 def test_a_scrape_counts_how_often_this_launcher_came_to_lead(served) -> None:
     server, take = served
     take(*STARTED)
@@ -187,7 +216,7 @@ def test_goodput_is_that_of_now_though_the_launcher_looks_at_pages_seldom(served
 
 def test_the_example_dashboard_and_alerts_ask_for_metrics_that_there_are(served) -> None:
     server, take = served
-    take(*STARTED, OVERDUE, STOPPING, exited(-9), *RESTARTED)
+    take(*STARTED, OVERDUE, STOPPING, exited(-9), *SNAPSHOTS)
     names = {
         line.split()[2] for line in scrape(server)[1].splitlines() if line.startswith("# TYPE")
     }
@@ -204,7 +233,7 @@ def test_the_example_dashboard_and_alerts_ask_for_metrics_that_there_are(served)
 def test_every_metric_is_in_the_table_of_its_page(served) -> None:
     """And no other: a new one is described where people look for it."""
     server, take = served
-    take(*STARTED, OVERDUE, STOPPING, exited(-9), *RESTARTED, MOVED)
+    take(*STARTED, OVERDUE, STOPPING, exited(-9), *SNAPSHOTS, MOVED)
     names = {
         line.split()[2] for line in scrape(server)[1].splitlines() if line.startswith("# TYPE")
     }

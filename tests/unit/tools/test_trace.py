@@ -21,7 +21,16 @@ from hypothesis import strategies as st
 from holdfast.tools.report import sorted_lines, trace
 from holdfast.tools.report.trace import trace_lines
 from holdfast.tools.run.run_files import read_run
-from tests.unit.made_events import HANG, THEN_WELL, event, made_up, of_rank, progress, shown
+from tests.unit.made_events import (
+    HANG,
+    THEN_WELL,
+    WITH_SNAPSHOTS,
+    event,
+    made_up,
+    of_rank,
+    progress,
+    shown,
+)
 from tests.unit.trace_format import violations
 
 EXAMPLES = int(os.environ.get("HOLDFAST_LEDGER_EXAMPLES", "40"))
@@ -113,6 +122,14 @@ def test_a_hang_is_drawn_from_its_section_to_the_restart() -> None:
     assert slices(trace, "restart") == [("launcher", "restart", 82.0, 1.0)]
     names = [e["name"] for e in trace["traceEvents"] if e["ph"] == "i" and e["tid"] > 0]
     assert {"reports in", "first step", "overdue", "evidence taken", "SIGKILL sent"} <= set(names)
+
+
+def test_a_restart_from_a_snapshot_is_marked_with_its_step_and_what_was_lost() -> None:
+    trace = traced(WITH_SNAPSHOTS)
+    (mark,) = [it for it in trace["traceEvents"] if it.get("cat") == "snapshot_restored"]
+    assert mark["name"] == "begins from the snapshot of step 30"
+    assert (mark["ts"], mark["tid"]) == (84.1e6, 0)
+    assert mark["args"]["lost_steps"] == 1
 
 
 def test_an_arrow_leads_from_the_culprit_to_each_rank_that_waits_for_it() -> None:

@@ -16,10 +16,16 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from holdfast.arena.arena import ArenaMemory, create
+from holdfast.arena.pure import layout
+from holdfast.arena.pure.snapshots import Held
+from holdfast.arena.taken import show
+from holdfast.base import clock
 from holdfast.base.processes import proc
 from holdfast.base.processes.job_name import new_job
 from holdfast.cli import main
@@ -389,7 +395,11 @@ def documented(heading: str) -> set[str]:
 
 def test_the_fields_of_top_json_are_documented_under_a_version(tmp_path, capsys) -> None:
     folder = run_folder(
-        tmp_path / "a", START, *STARTED, {"kind": "incident", "cycle": 0, "t": 7.2, "incident": 1}
+        tmp_path / "a",
+        START,
+        *STARTED,
+        {"kind": "incident", "cycle": 0, "t": 7.2, "incident": 1},
+        {"kind": "snapshots_on", "cycle": 0, "t": 7.3},
     )
     assert main(["top", "--json", str(folder)]) == 0
     shown = json.loads(capsys.readouterr().out)
@@ -397,9 +407,11 @@ def test_the_fields_of_top_json_are_documented_under_a_version(tmp_path, capsys)
     assert set(shown) == documented("field")
     assert set(shown["ranks"][0]) == documented("field of a rank")
     page = (Path(__file__).parents[3] / "docs" / "live-views.md").read_text()
-    for key in ("nodes", "incidents", "events"):
+    for key in ("nodes", "incidents", "events", "snapshots"):
         (row,) = [line for line in page.splitlines() if line.startswith(f"| `{key}` |")]
-        assert set(shown[key][0]) <= set(re.findall(r"`(\w+)`", row)), key
+        value = shown[key]
+        fields = value[0] if isinstance(value, list) else value
+        assert set(fields) <= set(re.findall(r"`(\w+)`", row)), key
 
 
 def test_the_meaning_of_version_1_of_top_json() -> None:
@@ -445,7 +457,58 @@ def test_the_meaning_of_version_1_of_top_json() -> None:
         "events": [],
         "verdict": None,
         "history": [],
+        "snapshots": None,
     }
+
+
+# ------------------------------------------------------------------ snapshots
+def arena_of(folder: Path, local_rank: int, steps: Iterable[int], taken_at: float) -> ArenaMemory:
+    """The memory of a rank with these snapshots, where a launcher shows it."""
+    fd = create("test")
+    show(str(folder), local_rank, fd)
+    memory = ArenaMemory(fd)
+    for slot, step in enumerate(steps):
+        memory.reserve(slot, 4096)
+        memory.commit(slot, Held(local_rank, 2, 0, 0, step), 100)
+    words = memory.words
+    words[layout.TAKEN_AT], words[layout.EVERY], words[layout.TAKEN] = int(taken_at * 1e9), 4, 2
+    words[layout.SPENT_NS] = 5_000_000
+    return memory
+
+
+def test_the_newest_snapshot_of_all_ranks_is_shown_with_its_age(temp, tmp_path) -> None:
+    """Rank 1 is a step behind: a restart would begin from step 8."""
+    job = new_job()
+    runtime = temp / f"holdfast_{job}"
+    runtime.mkdir()
+    on = {"kind": "snapshots_on", "cycle": 0, "t": 7.0}
+    folder = run_folder(tmp_path / "a", {**START, "job": job}, *STARTED, on)
+    live, now = LiveJob([folder]), clock.monotonic()
+    assert live.look().snapshots["step"] is None
+    arenas = [arena_of(runtime, 0, (4, 8, 12), now - 1.0), arena_of(runtime, 1, (4, 8), now - 60.0)]
+    seen = live.look()
+    assert seen.snapshots["step"] == 8
+    assert seen.snapshots["age_s"] >= 60.0
+    assert seen.snapshots["seconds"] == 0.005
+    line = as_text(seen).splitlines()[1]
+    assert re.fullmatch(r"snapshots: step 8, [\d. mins]+ old, one step of 4", line), line
+    arenas[1].void(1)
+    assert live.look().snapshots["step"] == 4
+    for arena in arenas:
+        os.close(arena.fd)
+
+
+def test_snapshots_that_are_off_say_why_until_a_cycle_has_them_again(tmp_path) -> None:
+    off = {"kind": "snapshots_off", "cycle": 0, "t": 7.0, "why": "2 ranks need 4 MiB"}
+    folder = run_folder(tmp_path / "a", START, *STARTED, off)
+    assert "\nsnapshots are off: node n0: 2 ranks need 4 MiB\n" in as_text(LiveJob([folder]).look())
+    taken = {"kind": "snapshots_taken", "cycle": 1, "t": 21.0, "taken": 9, "step": 9, "at": 20.5}
+    folder = run_folder(tmp_path / "b", START, *STARTED, off, *RESTARTED, taken)
+    assert "\nsnapshots: step 9" in as_text(LiveJob([folder]).look()), "as its last event says"
+
+
+def test_a_job_without_snapshots_shows_nothing_of_them(tmp_path) -> None:
+    assert "snapshot" not in as_text(LiveJob([run_folder(tmp_path / "a", START, *STARTED)]).look())
 
 
 # ------------------------------------------------------------------ ends, and terminals

@@ -36,7 +36,8 @@ TAKEN_AT = 5  # nanoseconds of CLOCK_MONOTONIC at the last commit; 0: none
 TAKE_NS = 6  # the time that a snapshot costs the training, median of the last ones; 0: not known
 STEP_NS = 7  # from one step to the next, likewise
 TAKEN = 8  # snapshots taken since the rank started
-SKIPPED = 9  # of them, those for which there was no free slot, or no memory
+SKIPPED = 9  # and those for which there was no free slot, or no memory
+SPENT_NS = 10  # the time that they have cost the training since then, all together
 
 SLOTS = 32  # first word of the slots
 SLOT_WORDS = 16

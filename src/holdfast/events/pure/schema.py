@@ -323,6 +323,32 @@ class SnapshotsOff(Value):
     why: Raw = ""
 
 
+class SnapshotsTaken(Value):
+    """Ranks of this node have taken snapshots in this cycle, so many so far ([when](report.md)).
+
+    Counts and seconds are those of one rank, the one with the most.
+
+    Attributes:
+        taken: How many.
+        skipped: No slot was free, or no memory.
+        seconds: That they have added to the time of the training.
+        step_s: One step without; null: not known.
+        step: Of the newest that all ranks of the node have; null: there is none.
+        last_step: That a rank of the node has ended.
+        every: One of so many steps is taken; 0: not agreed yet.
+        at: When the newest was taken; null: in an earlier cycle.
+    """
+
+    taken: Count = 0
+    skipped: Count = 0
+    seconds: float = 0.0
+    step_s: float | None = None
+    step: Count | None = None
+    last_step: Count | None = None
+    every: Count = 0
+    at: Instant | None = None
+
+
 class SnapshotRefused(Value):
     """A rank could not begin from the snapshot that was chosen: the next cycle has an older one.
 
@@ -484,6 +510,7 @@ KINDS: Mapping[str, type[Body]] = {
     "restarted_in_place": InPlaceRestart,
     "snapshots_on": SnapshotsOn,
     "snapshots_off": SnapshotsOff,
+    "snapshots_taken": SnapshotsTaken,
     "snapshot_refused": SnapshotRefused,
     "snapshot_restored": SnapshotRestored,
     "control_request": ControlRequest,
@@ -505,7 +532,7 @@ if TYPE_CHECKING:
     _Cycle = CycleJoined | CycleOver | CycleStopped
     _Rank = RankStarted | RankExited | RankRaised | RankFailed | FirstCause | RankArmed
     _Work = PagesRead | ControlRequest | InPlaceRestart
-    _Snapshots = SnapshotsOn | SnapshotsOff | SnapshotRefused | SnapshotRestored
+    _Snapshots = SnapshotsOn | SnapshotsOff | SnapshotsTaken | SnapshotRefused | SnapshotRestored
     _Verdict = Overdue | Evidence | Signalled | Unkillable | HangFound | StallFound | PauseFound
     Body: TypeAlias = (
         _Job

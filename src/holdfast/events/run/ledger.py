@@ -87,10 +87,11 @@ class LiveLedger:
         return ledger
 
 
-def two_lines(ledger: Ledger, *, is_watched: bool, saves: bool) -> list[str]:
+def two_lines(ledger: Ledger, *, is_watched: bool, knows_steps_again: bool) -> list[str]:
     """The ledger of a node for the end of a job, per rank on average.
 
-    ``is_watched``, ``saves``: see :class:`.RankSpans`; if no rank is, all work counts as steps.
+    ``is_watched``, ``knows_steps_again``: see :class:`.RankSpans`; if no rank is watched, all work
+    counts as steps.
     """
     ranks = max(1, ledger.n_ranks)
     seconds = {account: s / ranks for account, s in ledger.seconds.items()}
@@ -106,7 +107,7 @@ def two_lines(ledger: Ledger, *, is_watched: bool, saves: bool) -> list[str]:
             ),
         ]
     again = "; start and end weigh much in so short a run" if total_s < _SHORT_S else ""
-    if not saves and ledger.may_hide_steps_again:
+    if not knows_steps_again and ledger.may_hide_steps_again:
         again = "; steps done again count as productive: no section saves checkpoints"
     rest = [
         (account, s)

@@ -110,6 +110,8 @@ class _CycleSpans:
         in_place: Restarts of its ranks that the launcher had no part in.
         silent_s: For how long the node had been silent that the cycle is over for.
         verdict_at: When all ranks had been looked at in a hang; None: in none.
+        restored: The snapshot that its ranks began from; None: from none.
+        step_s: The length of a step, as the ranks measure it where they take snapshots.
     """
 
     def __init__(
@@ -128,6 +130,8 @@ class _CycleSpans:
         self.in_place: list[schema.InPlaceRestart] = []
         self.silent_s = 0.0
         self.verdict_at: float | None = None
+        self.restored: schema.SnapshotRestored | None = None
+        self.step_s: float | None = None
 
     def rank(self, local_rank: int) -> _RankMarks:
         """Its marks."""
@@ -165,7 +169,9 @@ class RankSpans:
     Attributes:
         begin: When the launcher started; None: no event has come.
         end: Instant of the last event.
-        saves: A section of checkpoints is configured, so that steps done again are known.
+        saves: A section of checkpoints is configured.
+        since_save_s: By cycle: seconds of steps of a rank since the last checkpoint at its end, at
+            most; where one is configured and progress is kept.
         is_watched: A rank has reported progress: a section, a heartbeat.
     """
 
@@ -173,9 +179,14 @@ class RankSpans:
         self._keeps_progress = keeps_progress
         self.last_progress: dict[tuple[int, int], RankProgress] = {}
         self._cycles: list[_CycleSpans] = []
-        # Seconds of steps of each rank since the job began: at the last checkpoint, and at most.
-        self._kept_s: dict[int, float] = defaultdict(float)
+        # Seconds of steps of each rank since the job began: at the last checkpoint, at most, and
+        # at the end of the last cycle.
+        self._saved_s: dict[int, float] = defaultdict(float)
         self._furthest_s: dict[int, float] = defaultdict(float)
+        self._reached_s: dict[int, float] = defaultdict(float)
+        self._step_s: float | None = None
+        self._is_unknown = False
+        self.since_save_s: dict[int, float] = {}
         self._joined_at: float | None = None
         self._given_until: float | None = None
         self._last = -1  # cycle that was given
@@ -186,6 +197,11 @@ class RankSpans:
         self.saves = False
         self.is_watched = False
         self._is_armed = False
+
+    @property
+    def knows_steps_again(self) -> bool:
+        """Steps done again are known: by checkpoints, or as each restart was from a snapshot."""
+        return self.saves or not self._is_unknown
 
     def take(self, event: Event) -> list[Span]:
         """Take the next event; the spans of cycles of which no more can come, each once."""
@@ -218,6 +234,10 @@ class RankSpans:
                 cycle.in_place.append(restart)
             case schema.PagesRead() as look:
                 self._look(look, at, cycle)
+            case schema.SnapshotRestored() as restored:
+                cycle.restored = restored
+            case schema.SnapshotsTaken(step_s=step_s) if step_s:
+                cycle.step_s = step_s
             case schema.RankStarted(local_rank, number):
                 rank = cycle.rank(local_rank)
                 rank.rank, rank.started_at = number, at
@@ -318,6 +338,11 @@ class RankSpans:
         for local_rank in sorted(self._local_ranks):
             rank = cycle.ranks.get(local_rank, _RankMarks())
             spans += self._of_rank(cycle, local_rank, rank, end, saved_at)
+        self._is_unknown |= cycle.cycle > 0 and cycle.restored is None
+        self._step_s = cycle.step_s or self._step_s
+        if self.saves and self._keeps_progress:
+            since = (self._reached_s[k] - self._saved_s[k] for k in self._local_ranks)
+            self.since_save_s[cycle.cycle] = max(since, default=0.0)
         return spans
 
     def _of_rank(
@@ -383,7 +408,7 @@ class RankSpans:
                         aside = added(aside, ended_s(progress, until), -1.0)
                     aside |= _in_place(cycle, begin, until)
                     being = open_s(progress, begin, until)
-                    shares = self._shares(local_rank, begin, until, saved_at, aside, being)
+                    shares = self._shares(cycle, local_rank, begin, until, saved_at, aside, being)
                 elif account == "finishing":
                     aside = added(ended_s(progress, begin), open_s(progress, begin, gone_at))
                     rest_s, aside = divided(until - begin, aside)
@@ -395,6 +420,7 @@ class RankSpans:
 
     def _shares(
         self,
+        cycle: _CycleSpans,
         local_rank: int,
         start: float,
         end: float,
@@ -407,15 +433,21 @@ class RankSpans:
         ``aside`` and ``being``: seconds of other work that has ended, and that has not.
         """
         steps, shares = divided(end - start, added(aside, being))
-        again = 0.0
-        if self.saves:
-            kept_s, furthest_s = self._kept_s[local_rank], self._furthest_s[local_rank]
-            again = min(steps, furthest_s - kept_s)
-            self._furthest_s[local_rank] = max(furthest_s, kept_s + steps)
-            if saved_at is not None and saved_at > start:
-                since = max(0.0, min(end, saved_at) - start - sum(aside.values()))
-                self._kept_s[local_rank] += min(steps, since)
+        began_s, furthest_s = self._began_s(cycle, local_rank), self._furthest_s[local_rank]
+        again = min(steps, furthest_s - began_s)
+        self._reached_s[local_rank] = reached_s = began_s + steps
+        self._furthest_s[local_rank] = max(furthest_s, reached_s)
+        if saved_at is not None and saved_at > start:
+            since = max(0.0, min(end, saved_at) - start - sum(aside.values()))
+            self._saved_s[local_rank] = began_s + min(steps, since)
         return {"steps": steps - again, "steps_again": again, **shares}
+
+    def _began_s(self, cycle: _CycleSpans, local_rank: int) -> float:
+        """Seconds of steps that the state had behind it from which the rank began."""
+        reached_s, restored = self._reached_s[local_rank], cycle.restored
+        if restored is not None:
+            return max(0.0, reached_s - (restored.lost_steps or 0) * (self._step_s or 0.0))
+        return self._saved_s[local_rank] if self.saves else reached_s
 
 
 def _in_place(cycle: _CycleSpans, start: float, end: float) -> dict[Account, float]:

@@ -159,8 +159,10 @@ class ProgressLog(Part):
         from holdfast.events.run.ledger import two_lines  # noqa: PLC0415 - where it is used
 
         ledger = self._fold()
-        watched, saves = ledger.spans.is_watched, ledger.spans.saves
-        return two_lines(ledger.close(), is_watched=watched, saves=saves)
+        spans = ledger.spans
+        found = ledger.close()
+        knows = spans.knows_steps_again
+        return two_lines(found, is_watched=spans.is_watched, knows_steps_again=knows)
 
     def _fold(self) -> LiveLedger:
         from holdfast.events.run.ledger import LiveLedger  # noqa: PLC0415 - no start waits for it

@@ -31,7 +31,8 @@ _USAGE = f"{_PROGRAM} [OPTIONS] -- [OPTIONS OF ft_launcher ...] SCRIPT ..."
 _SPARE_RESTARTS = 20
 """For faults that cost several, and for limits that run out on a busy machine."""
 _FOLDER = "{folder}"
-HOLDFAST, TORCHRUN = "holdfast", "torchrun"
+HOLDFAST, TORCHRUN, NO_SNAPSHOTS = "holdfast", "torchrun", "no-snapshots"
+_SNAPSHOT_MEMORY = "--ft-snapshot-memory"
 
 
 class _ChaosParser(argparse.ArgumentParser):
@@ -49,6 +50,8 @@ def main(words: Sequence[str]) -> int:
         options, command = _parse(words)
         plan = make_plan(parse_args(command, os.environ), os.environ)
         faults = _draw(options, plan)
+        if NO_SNAPSHOTS in options.compare and plan.snapshot_memory == 0:
+            raise UsageError(f"the command has no snapshots to compare with: {_SNAPSHOT_MEMORY} 0")
         folder = _folder(options)
     except HoldfastError as error:
         sys.stderr.write(f"{_PROGRAM}: error: {error}\n")
@@ -60,8 +63,9 @@ def main(words: Sequence[str]) -> int:
     )
     runs: dict[str, Any] = {}
     texts: list[str] = []
+    side_by_side: list[str] = []
     is_good, was_interrupted = True, False
-    for launcher in [HOLDFAST, *([TORCHRUN] if options.compare else [])]:
+    for launcher in [HOLDFAST, *dict.fromkeys(options.compare)]:
         trial = Trial(faults, options.start_timeout, options.recovery_timeout)
         try:
             run = TrialRun(_setup(launcher, command, folder, plan, options), trial, _print)
@@ -73,7 +77,12 @@ def main(words: Sequence[str]) -> int:
         title = f"{launcher}, seed {options.seed}: {' '.join(command)}"
         texts.append(scorecard.as_text(title, run.scores, notes))
         runs[launcher] = {**scorecard.as_json(run.scores), "notes": notes}
-        _write(folder, {"schema_version": scorecard.SCHEMA_VERSION, **head, "runs": runs}, texts)
+        side_by_side = scorecard.compared({name: each["rows"] for name, each in runs.items()})
+        _write(
+            folder,
+            {"schema_version": scorecard.SCHEMA_VERSION, **head, "runs": runs},
+            [*texts, *side_by_side],
+        )
         _print(f"\n{texts[-1]}")
         was_interrupted |= run.was_interrupted
         if launcher == HOLDFAST:
@@ -81,6 +90,8 @@ def main(words: Sequence[str]) -> int:
             is_good = not trial.trouble and Result.NOT_RECOVERED not in results
         if was_interrupted:
             break
+    for text in side_by_side:
+        _print(text)
     return INTERRUPTED if was_interrupted else int(not is_good)
 
 
@@ -144,7 +155,13 @@ def _parser() -> argparse.ArgumentParser:
         help="a line of output that matches is a step of the training, its first group the step's "
         "number (steps of torch's optimizers)",
     )
-    add("--compare", choices=[TORCHRUN], help="run the same faults under torchrun afterwards")
+    add(
+        "--compare",
+        choices=[NO_SNAPSHOTS, TORCHRUN],
+        action="append",
+        default=[],
+        help="the same faults without snapshots, or under torchrun, afterwards; may be repeated",
+    )
     add("--output", type=Path, metavar="FOLDER", help="a new folder (chaos-SEED)")
     return parser
 
@@ -223,6 +240,9 @@ def _setup(
         module, log, rest = "torch.distributed.run", None, torchrun_words(words)
     else:
         module, log, rest = "holdfast.fault_tolerance.launcher", log_dir, words
+    if launcher == NO_SNAPSHOTS:
+        own.append(f"{_SNAPSHOT_MEMORY}=0")
+        rest = _without(rest, _SNAPSHOT_MEMORY)
     return Setup(
         [sys.executable, "-m", module, *own, *rest],
         here,
@@ -230,6 +250,18 @@ def _setup(
         log,
         options.step_pattern,
     )
+
+
+def _without(words: Sequence[str], option: str) -> list[str]:
+    """The words of a command line but for this option and its value."""
+    found: list[str] = []
+    is_value = False
+    for word in words:
+        name, has_value, _ = word.replace("_", "-").partition("=")
+        if not is_value and name != option:
+            found.append(word)
+        is_value = name == option and not has_value
+    return found
 
 
 def _notes(trial: Trial) -> list[str]:

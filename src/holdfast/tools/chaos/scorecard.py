@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -156,6 +156,25 @@ def as_text(title: str, scores: Sequence[Score], notes: Sequence[str]) -> str:
     wrong = [s for s in scores if s.had_effect and not (s.names_rank and s.names_kind)]
     lines += ["", *(s.line(len(scores)) for s in scores if s in bad or s in wrong)]
     return "\n".join([*lines, *notes]).rstrip() + "\n"
+
+
+def compared(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Steps lost in several runs of the same faults, side by side, as a text; none of one run.
+
+    Args:
+        runs: By launcher, its rows as JSON.
+    """
+    if len(runs) < 2:
+        return []
+    kinds = dict.fromkeys(row["kind"] for rows_of_one in runs.values() for row in rows_of_one)
+    lost = {
+        name: {row["kind"]: _pair(row["steps_lost"], "{:.0f}") for row in rows_of_one}
+        for name, rows_of_one in runs.items()
+    }
+    body = [(kind, *(cells.get(kind, "-") for cells in lost.values())) for kind in kinds]
+    body.sort(key=lambda row: row[0] == ALL)
+    table = columns([("steps lost: median, worst", *runs), *body], (0,))
+    return ["\n".join(table).rstrip() + "\n"]
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

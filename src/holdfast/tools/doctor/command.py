@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from holdfast.base import memory
 from holdfast.base.pure.wording import count
 from holdfast.errors import ConfigError
 from holdfast.health.bounded import BoundedChecks
@@ -18,6 +19,7 @@ from holdfast.options.plan import LaunchPlan, make_plan
 from holdfast.tools.command_words import WRONG
 from holdfast.tools.doctor import advice, host, limits, warm_standby
 from holdfast.tools.doctor.faults import describe_restart, faults_of
+from holdfast.tools.doctor.losses import about_memory, losses_of
 from holdfast.tools.doctor.page import as_json, as_text, is_ok
 
 _USAGE = """\
@@ -54,11 +56,12 @@ def main(words: Sequence[str]) -> int:
         sys.stderr.write(f"holdfast doctor: error: {error}\n")
         return 1
     faults = faults_of(plan) if command else []
+    losses = losses_of(plan) if command else []
     if is_for_programs:
-        page = json.dumps(as_json(findings, faults), indent=2) + "\n"
+        page = json.dumps(as_json(findings, faults, losses), indent=2) + "\n"
     else:
         title = _title(plan, is_host_alone=not command)
-        page = as_text(title, findings, faults, describe_restart(plan))
+        page = as_text(title, findings, faults, describe_restart(plan), losses)
     return 0 if _show(page) and is_ok(findings) else 1
 
 
@@ -82,6 +85,9 @@ def examine(plan: LaunchPlan, environ: Mapping[str, str], *, is_host_alone: bool
     """
     findings = [] if is_host_alone else _job(plan, environ)
     findings += advice.about_scheduler(read_cluster(environ), plan.term_timeout_s)
+    left_kib = None if is_host_alone else memory.available_kib()
+    if not is_host_alone:
+        findings += about_memory(plan, None if left_kib is None else left_kib << 10)
     findings += advice.about_host(host.facts(plan.nproc_per_node, environ))
     if plan.care is not None:
         seen: list[Finding] = []

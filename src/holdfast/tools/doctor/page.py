@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+from holdfast.base.pure.codec import encode_fields
 from holdfast.base.pure.wording import count
 from holdfast.health.pure.health import Finding, Fitness
 from holdfast.tools.doctor.faults import PlantedFault
+from holdfast.tools.doctor.losses import Loss
 
 WIDTH = 80
 _MARKS = {
@@ -22,7 +24,11 @@ _MARK_WIDTH = 8
 
 
 def as_text(
-    title: str, findings: Sequence[Finding], faults: Sequence[PlantedFault], restart: str
+    title: str,
+    findings: Sequence[Finding],
+    faults: Sequence[PlantedFault],
+    restart: str,
+    losses: Sequence[Loss] = (),
 ) -> str:
     """For people, 80 columns wide; ``restart``: its description."""
     lines = [title]
@@ -42,10 +48,21 @@ def as_text(
             _wrapped("    noticed  ", fault.noticed, 13),
             _wrapped("    then     ", f"{fault.then}.{end}", 13),
         ]
+    if losses:
+        lines += ["", "steps that are computed again, with snapshots and without, when ..."]
+    for loss in losses:
+        lines += [
+            "",
+            _wrapped("  ", loss.fault, 2),
+            _wrapped("    with     ", loss.with_snapshots, 13),
+            _wrapped("    without  ", loss.without, 13),
+        ]
     return "\n".join([*lines, "", summary(findings), ""])
 
 
-def as_json(findings: Sequence[Finding], faults: Sequence[PlantedFault]) -> dict[str, Any]:
+def as_json(
+    findings: Sequence[Finding], faults: Sequence[PlantedFault], losses: Sequence[Loss] = ()
+) -> dict[str, Any]:
     """For programs. ``ok``: there is no error; keys are added in later versions, never changed."""
     return {
         "ok": is_ok(findings),
@@ -67,6 +84,7 @@ def as_json(findings: Sequence[Finding], faults: Sequence[PlantedFault]) -> dict
             }
             for fault in faults
         ],
+        "losses": [encode_fields(loss) for loss in losses],
     }
 
 

@@ -17,6 +17,7 @@ from holdfast.evidence.pure.evidence import KINDS as VERDICTS
 from holdfast.evidence.pure.evidence import STALL
 from holdfast.page.page import PageError, map_page
 from holdfast.page.pure.page_view import PageView, RankProgress
+from holdfast.tools.node_snapshots import NodeSnapshots
 from holdfast.tools.outages import FAULTS, STATES, FirstFault, Outages, RecoveryTime
 
 _LATE = (0.001, 0.01, 0.1, 0.5, 1, 5)
@@ -92,6 +93,7 @@ class Metrics:
         self._runtime_dir = runtime_dir
         self._ledger, self._ledger_lock = LiveLedger(), threading.Lock()
         self._sections = SectionTotals()
+        self._snapshots = NodeSnapshots()
         self._names, self._values = tuple(labels), tuple(labels.values())
         self._version = version
 
@@ -143,6 +145,7 @@ class Metrics:
         self._events.labels(*self._values, event.kind).inc()
         with self._ledger_lock:
             self._ledger.take(event)
+            self._snapshots.take(event)
             if isinstance(event.body, PagesRead):
                 self._sections.take(event.body, event.cycle)
         if isinstance(event.body, CycleJoined) and event.cycle > 0:
@@ -187,6 +190,33 @@ class Metrics:
         shown: dict[str, RankProgress] = {}
         yield from self._of_pages(running, outages.cycle, shown)
         yield from self._of_ledger(clock.monotonic(), outages.cycle, shown)
+        yield from self._of_snapshots(clock.monotonic(), [k for k, _ in ranks])
+
+    def _of_snapshots(self, now: float, local_ranks: list[int]) -> Iterator[Any]:
+        snapshots = self._snapshots
+        with self._ledger_lock:
+            newest = snapshots.now(self._runtime_dir, local_ranks)
+            off, counts = (
+                snapshots.off,
+                (
+                    ("snapshots_taken", "By one rank.", snapshots.taken),
+                    ("snapshot_seconds", "That snapshots have cost one rank.", snapshots.seconds),
+                    ("snapshot_restores", "Restarts from a snapshot.", snapshots.restores),
+                    ("snapshot_steps_lost", "Computed again after those.", snapshots.steps_lost),
+                ),
+            )
+        for name, text, value in counts:
+            counter = CounterMetricFamily(f"holdfast_{name}", text, labels=self._names)
+            counter.add_metric(self._values, value)
+            yield counter
+        if not snapshots.is_used:
+            return
+        yield self._gauge("snapshots_off", "1: there is no memory for them.", float(bool(off)))
+        if newest is not None and newest.step is not None:
+            yield self._gauge("snapshot_step", "Of the newest that all ranks have.", newest.step)
+        if newest is not None and newest.at is not None:
+            age_s = max(0.0, now - newest.at)
+            yield self._gauge("snapshot_age_seconds", "Of the newest that all ranks have.", age_s)
 
     def _of_ledger(
         self, now: float, cycle: int, shown: dict[str, RankProgress]

@@ -122,4 +122,5 @@ def _then(last: Failure) -> str:
     where = " in the same processes" if last.in_place else ""
     more = "".join(f", {name} after {duration(s)}" for name, s in others)
     lost = f"; it cost {duration(last.lost_s)} of each rank" if last.lost_s > 0.0 else ""
-    return f"{first}{where} {duration(first_s)} after the detection{more}{lost}"
+    source = f", {last.source}" if last.source else ""
+    return f"{first}{where} {duration(first_s)} after the detection{more}{source}{lost}"

@@ -23,6 +23,7 @@ from holdfast.tools.report.report import SCHEMA_VERSION, Story, as_json
 from holdfast.tools.report.report_html import page_of
 from holdfast.tools.report.report_text import end
 from holdfast.tools.report.run_facts import commit
+from holdfast.tools.report.snapshot_facts import RunSnapshots
 from holdfast.tools.run.one_job import of_one_job
 from holdfast.tools.run.run_files import Run
 from holdfast.tools.run.step_rates import mean
@@ -83,10 +84,25 @@ def _results(a: Story, b: Story) -> Iterator[ComparedFact]:
         shown[1] += "" if equal else f" ({rates[1] / rates[0]:.2f}x)"
     yield ComparedFact("steps per second", shown[0], shown[1], is_equal=equal)
     yield _row("restarts", *(restarts(each.restarts, len(each.in_place)) for each in (a, b)))
+    yield from _snapshots(a.snapshots, b.snapshots)
     for account in ACCOUNTS:
         points = [_points(each, account) for each in (a, b)]
         if account != "steps" and abs(points[0] - points[1]) >= _POINTS:
             yield _row(f"time: {LABELS[account]}", *(f"{share:.1f} %" for share in points))
+
+
+def _snapshots(a: RunSnapshots | None, b: RunSnapshots | None) -> Iterator[ComparedFact]:
+    """Where one of them has used any."""
+    if a is None and b is None:
+        return
+    yield _row("snapshots", *(_NONE if it is None else _cost(it) for it in (a, b)))
+    lost = [None if it is None else it.steps_lost for it in (a, b)]
+    yield _row("steps lost", *("not known" if n is None else str(n) for n in lost))
+
+
+def _cost(found: RunSnapshots) -> str:
+    share = "" if found.share is None else f", {100 * found.share:.1g} % of the steps' time"
+    return f"{found.taken}{share}"
 
 
 def _size(story: Story) -> str:

@@ -15,6 +15,7 @@ from holdfast.events.pure import schema
 from holdfast.events.run.run_words import named
 from holdfast.evidence.pure.failure import describe_exit, signal_name
 from holdfast.tools.calls import why
+from holdfast.tools.report.snapshot_facts import RestartSource
 from holdfast.tools.report.thread_stacks import users_frame
 from holdfast.tools.report.timeline import Recovery
 from holdfast.tools.run.incident_files import Group, Incident
@@ -45,6 +46,7 @@ class Failure(Value):
         stderr: Last lines of the rank that failed.
         incident: None: there is none.
         in_place: The ranks went on in the same processes.
+        source: The state that they went on from, where the job uses snapshots; empty: not known.
     """
 
     cycle: int
@@ -59,6 +61,7 @@ class Failure(Value):
     stderr: tuple[str, ...] = ()
     incident: Incident | None = None
     in_place: bool = False
+    source: str = ""
 
     @property
     def groups(self) -> tuple[Group, ...]:
@@ -115,6 +118,7 @@ def repeated_failures(
     recoveries: Iterable[Recovery],
     cycles: Iterable[Mapping[str, Any]],
     in_place: Iterable[tuple[int, schema.InPlaceRestart]],
+    sources: Mapping[int, RestartSource],
     *,
     n_ranks: int,
 ) -> list[RepeatedFailure]:
@@ -125,6 +129,7 @@ def repeated_failures(
         recoveries: Cycles that failed.
         cycles: A row for each cycle (``Story.cycles``).
         in_place: Restarts in place, with their cycles.
+        sources: By cycle, the state that it began from, where snapshots are used.
         n_ranks: Of the job, at least 1.
     """
     facts, incidents = _RankFacts(run.events), list(run.incidents)
@@ -136,7 +141,9 @@ def repeated_failures(
             incident = next((one for one in incidents[::-1] if one.cycle == each.cycle), None)
         if incident is not None:
             incidents.remove(incident)
-        found.append(_of_recovery(each, facts, incident, costs, run.began))
+        failure = _of_recovery(each, facts, incident, costs, run.began)
+        source = sources.get(each.cycle + 1)
+        found.append(failure if source is None else failure.but(source=source.words))
     found += [_of_incident(one, facts, run.began) for one in incidents]
     found += [_in_place(cycle, one, facts, run.began) for cycle, one in in_place]
     repeated: dict[tuple[str, ...], list[Failure]] = {}

@@ -17,6 +17,7 @@ from holdfast.events.run.ledger import Ledger
 from holdfast.events.run.rank_spans import RankSpans, Span, spans_of
 from holdfast.tools.calls import restarts_in_place, why
 from holdfast.tools.report.failures import RepeatedFailure, repeated_failures
+from holdfast.tools.report.snapshot_facts import RunSnapshots, snapshots_of
 from holdfast.tools.report.stragglers import LEAST_TIMES, Slow, slow
 from holdfast.tools.report.timeline import Recovery, recoveries
 from holdfast.tools.run.incident_files import Incident
@@ -81,11 +82,27 @@ class Story:
         return [(cycle, one) for cycle, sections in sorted(means.items()) for one in slow(sections)]
 
     @cached_property
+    def snapshots(self) -> RunSnapshots | None:
+        """The cost of snapshots and their use; None: the job used none."""
+        return snapshots_of(
+            self.run.events,
+            self.recoveries,
+            [each.made for each in self.nodes],
+            sum(self.ledger.seconds.get(a, 0.0) for a in ("steps", "steps_again"))
+            / max(1, self.ledger.n_ranks),
+        )
+
+    @cached_property
     def faults(self) -> list[RepeatedFailure]:
         """All failures; those that look the same are one fault."""
         places = self.ledger.n_ranks
         return repeated_failures(
-            self.run, self.recoveries, self.cycles, self.in_place, n_ranks=places
+            self.run,
+            self.recoveries,
+            self.cycles,
+            self.in_place,
+            {it.cycle: it for it in self.snapshots.restarts} if self.snapshots else {},
+            n_ranks=places,
         )
 
     @property
@@ -99,9 +116,10 @@ class Story:
         return any(each.made.is_watched for each in self.nodes)
 
     @property
-    def saves(self) -> bool:
+    def knows_steps_again(self) -> bool:
         """Steps that were done again are known."""
-        return any(each.made.saves for each in self.nodes)
+        made = [each.made for each in self.nodes]
+        return any(it.saves for it in made) or all(it.knows_steps_again for it in made)
 
 
 def story_of(run: Run) -> Story:
@@ -135,7 +153,7 @@ def as_json(story: Story) -> dict[str, Any]:
         "began": run.began + run.offset_s,
         "length_s": _round(story.length_s),
         "goodput": _round(story.ledger.goodput) if story.is_watched else None,
-        "steps_again_are_known": story.saves,
+        "steps_again_are_known": story.knows_steps_again,
         "rank_seconds": _seconds(story.ledger.seconds),
         "nodes": [
             {
@@ -182,6 +200,7 @@ def as_json(story: Story) -> dict[str, Any]:
             for number, fault in enumerate(story.faults)
             for each in fault.failures
         ],
+        "snapshots": None if story.snapshots is None else encode_fields(story.snapshots),
         "facts": [
             {"node": place(run, index), **encode_fields(node.facts)}
             for index, node in enumerate(run.nodes)

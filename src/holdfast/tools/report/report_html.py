@@ -17,6 +17,7 @@ from holdfast.base.pure.wording import count, duration, restarts
 from holdfast.events.run.accounts import ACCOUNTS, LABELS
 from holdfast.events.run.rank_spans import Span
 from holdfast.events.run.run_words import named
+from holdfast.tools.report import snapshot_facts
 from holdfast.tools.report.answer import answer_of, repeats
 from holdfast.tools.report.failures import RepeatedFailure, in_words
 from holdfast.tools.report.report import NodeSpans, Story, as_shares, place
@@ -41,7 +42,13 @@ def as_html(story: Story) -> str:
     rows = _rows(story)
     title = f"{story.run.name}: {end(story.run)}"
     body = [*_head(story), *_answer(story), *_goodput(story), *_timeline(story, rows)]
-    body += [*_cycles(story), *_failures(story), *_stalls(story.run.stalls), *_slow(story)]
+    body += [
+        *_cycles(story),
+        *_failures(story),
+        *_snapshots(story),
+        *_stalls(story.run.stalls),
+        *_slow(story),
+    ]
     body += [*_facts(story), *_nodes(story)]
     return page_of(title, body, _row_px(rows), _row_px(rows) * max(1, len(rows)) + _steps_px(story))
 
@@ -108,7 +115,7 @@ def _goodput(story: Story) -> Iterator[str]:
         yield '<div class="dim">of the time of the ranks<br>were productive steps</div>'
     else:
         yield '<div class="big">?</div><div class="dim">no rank reports progress</div>'
-    if story.is_watched and not story.saves and ledger.may_hide_steps_again:
+    if story.is_watched and not story.knows_steps_again and ledger.may_hide_steps_again:
         yield '<div class="dim">Steps done again are not known: no section saves checkpoints.</div>'
     yield '</div><div><div class="bar">'
     for account, s, share in shares:
@@ -360,6 +367,15 @@ def _facts(story: Story) -> Iterator[str]:
         yield "<h2>The start of the job</h2><div class='card'><dl>"
         yield "".join(f"<dt>{label}<dd><code>{escape(text)}</code>" for label, text in rows)
         yield "</dl></div>"
+
+
+def _snapshots(story: Story) -> Iterator[str]:
+    if story.snapshots is None:
+        return
+    first, *others = snapshot_facts.lines(story.snapshots)
+    title, _, cost = first.partition(": ")
+    yield f"<h2>{escape(title)}</h2><div class=card><p>{escape(cost)}</p>"
+    yield f"<ul>{''.join(f'<li>{escape(line.strip())}' for line in others)}</ul></div>"
 
 
 def _slow(story: Story) -> Iterator[str]:

@@ -11,6 +11,7 @@ from holdfast.base.pure.wording import count, duration
 from holdfast.events.run.accounts import LABELS
 from holdfast.events.run.run_words import done_in_short, named
 from holdfast.tools.columns import columns
+from holdfast.tools.report import snapshot_facts
 from holdfast.tools.report.answer import answer_of, repeats
 from holdfast.tools.report.failures import Failure, RepeatedFailure, in_words
 from holdfast.tools.report.report import Story, as_shares, place
@@ -43,6 +44,7 @@ def as_text(story: Story) -> str:
     parts += [
         _cycles(story),
         _failures(story),
+        _snapshots(story),
         _stalls(story.run.stalls),
         _slow(story),
         _facts(story),
@@ -144,7 +146,7 @@ def _goodput(story: Story) -> list[str]:
         text.append(
             f"  {LABELS[account]:<32} {duration(s / ranks):>12} {100 * share:6.2f} %  {bar}"
         )
-    if story.is_watched and not story.saves and ledger.may_hide_steps_again:
+    if story.is_watched and not story.knows_steps_again and ledger.may_hide_steps_again:
         text.append(
             "  Steps done again are not known: no section saves checkpoints (docs/report.md)"
         )
@@ -254,6 +256,13 @@ def _stalls(stalls: Sequence[Incident]) -> list[str]:
             text += _labelled("stack", _stack(each), "    ")
         text.append(f"    {one.path.parent}")
     return [STALLS, *text] if text else []
+
+
+def _snapshots(story: Story) -> list[str]:
+    if story.snapshots is None:
+        return []
+    first, *others = snapshot_facts.lines(story.snapshots)
+    return [*_wrap(first), *(row for line in others for row in _wrap(line.strip(), "  ", "    "))]
 
 
 def _slow(story: Story) -> list[str]:

@@ -65,6 +65,7 @@ _OF_RANK: Mapping[type[schema.Body], str] = {
     schema.RankExited: "exits",
     schema.FaultInjected: "fault planted",
     schema.TrainingResumed: "resumed",
+    schema.SnapshotRefused: "refuses the snapshot",
 }
 _OF_LAUNCHER: Mapping[type[schema.Body], str] = {
     schema.LauncherStarted: "launcher starts",
@@ -80,6 +81,9 @@ _OF_LAUNCHER: Mapping[type[schema.Body], str] = {
     schema.StallFound: "stall, no rank is ended",
     schema.MonitorExited: "a monitor died",
     schema.InPlaceRestart: "restarted in place",
+    schema.SnapshotsOn: "snapshots are on",
+    schema.SnapshotsOff: "snapshots are off",
+    schema.SnapshotRestored: "begins from a snapshot",
     schema.JobSucceeded: "job succeeded",
     schema.JobFailed: "job failed",
 }
@@ -359,6 +363,8 @@ class _NodeTracks:
             if isinstance(body, schema.RankStarted):
                 places[body.rank] = body.local_rank
             if (name := _OF_LAUNCHER.get(type(body))) is not None:
+                if isinstance(body, schema.SnapshotRestored):
+                    name = f"begins from the snapshot of step {body.step}"
                 yield self._mark(_LAUNCHER, event, name)
             elif type(body) in _OF_RANK:
                 place_of_rank = places.get(getattr(body, "rank", -1), -1)

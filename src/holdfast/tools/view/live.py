@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from holdfast.arena.taken import TakenByNode
 from holdfast.base import clock, wait_for
 from holdfast.base.processes import proc
 from holdfast.base.processes.job_name import PREFIX, clock_of, launcher_of
@@ -26,6 +27,7 @@ from holdfast.page import stall_file
 from holdfast.page.page import PageError, map_page
 from holdfast.page.pure.page_view import PageView
 from holdfast.tools.calls import why
+from holdfast.tools.node_snapshots import NodeSnapshots
 from holdfast.tools.outages import Outages, RankStatus
 from holdfast.tools.report.stragglers import Slow, Stragglers
 from holdfast.tools.run.follower import Follower
@@ -115,6 +117,9 @@ class JobView:
             of its incident; ``None``: nothing did.
         history: Iterations or steps per second over time: begin of each span, since 1970, and the
             median of all ranks, or ``None``.
+        snapshots: ``step`` of the newest that all ranks have, ``age_s``, ``every`` (one step of so
+            many; 0: not agreed), ``taken``, ``seconds`` (that they cost a rank), ``off`` (why there
+            are none); ``None``: the job uses none.
     """
 
     name: str = ""
@@ -130,6 +135,7 @@ class JobView:
     restarts_in_place: int = 0
     verdict: dict[str, Any] | None = None
     history: list[tuple[float, float | None]] = field(default_factory=list)
+    snapshots: dict[str, Any] | None = None
 
     @property
     def state(self) -> str:
@@ -155,6 +161,7 @@ class _FollowedNode:
         self.incidents: list[Incident] = []
         self.in_place: set[tuple[int, int]] = set()
         self.failures = Failures()
+        self.snapshots = NodeSnapshots()
         self.rates: list[tuple[float, float]] = []
         self._rates = Rates()
         self.marks = ClockMarks(str(folder))
@@ -178,6 +185,7 @@ class _FollowedNode:
                 case schema.InPlaceRestart(call=call):
                     self.in_place.add((event.cycle, call))
             self.failures.take(event)
+            self.snapshots.take(event)
             if (rate := self._rates.take(event)) is not None:
                 self.rates.append(rate)
             self.marks.take(event)
@@ -217,6 +225,13 @@ class _FollowedNode:
             running = [rank.state in ("running", "completed") for rank in outages.ranks.values()]
             state = "running" if running and all(running) else "restarting"
         return NodeView(self.name, state, outages.cycle, self.is_here, str(self.folder))
+
+    def newest_snapshot(self) -> tuple[TakenByNode | None, float | None]:
+        """With its age in seconds, if that is known."""
+        folder = self._runtime_dir if self.is_here else None
+        seen, now = self.snapshots.now(folder, self.outages.ranks), self.now()
+        at = None if seen is None or now is None else seen.at
+        return seen, None if at is None or now is None else max(0.0, now - self.axis.at(at))
 
     def page_path(self, local_rank: int) -> str:
         """Of a rank of the latest cycle."""
@@ -284,6 +299,7 @@ class LiveJob:
         left = [node.outages.restarts_left for node in self._nodes]
         view.restarts_left = min((n for n in left if n is not None), default=None)
         self._look_at_all(view)
+        view.snapshots = _snapshots(self._nodes)
         hangs = [one for one in self._incidents.values() if not one.stall]
         hangs.sort(key=lambda one: (one.cycle, one.name))
         view.incidents = [_shown(one) for one in hangs]
@@ -455,6 +471,27 @@ class LiveJob:
                 ):
                     self._incidents_read[path] = version
                     keep(self._incidents, found)
+
+
+def _snapshots(nodes: Sequence[_FollowedNode]) -> dict[str, Any] | None:
+    """Of the node that has the oldest of all newest ones: a restart would begin from that."""
+    using = [node for node in nodes if node.snapshots.is_used and not node.outages.is_spare]
+    if not using:
+        return None
+    off = [f"node {node.name}: {node.snapshots.off}" for node in using if node.snapshots.off]
+    found = [node.newest_snapshot() for node in using]
+    known = [(seen, age_s) for seen, age_s in found if seen is not None]
+    steps = [seen.step for seen, _ in known]
+    ages = [age_s for _, age_s in known if age_s is not None]
+    is_known = len(known) == len(using)
+    return {
+        "step": min((n for n in steps if n is not None), default=None) if is_known else None,
+        "age_s": max(ages) if ages else None,
+        "every": max((seen.every for seen, _ in known), default=0),
+        "taken": max(node.snapshots.taken for node in using),
+        "seconds": round(max(node.snapshots.seconds for node in using), 6),
+        "off": "; ".join(off),
+    }
 
 
 def _shown(one: Incident) -> dict[str, Any]:

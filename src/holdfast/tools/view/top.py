@@ -24,6 +24,7 @@ from holdfast.tools.view.words import (
     headline,
     incident_line,
     newest,
+    snapshot_line,
     verdict_line,
 )
 
@@ -110,7 +111,9 @@ class Top(App[None]):
 
     def _show(self) -> None:
         view, sort = self._view, self._order[0]
-        self.query_one("#headline", Static).update(Text(f"{headline(view)}  by {sort}"))
+        self.query_one("#headline", Static).update(
+            Text("  ".join(filter(None, [headline(view), snapshot_line(view), f"by {sort}"])))
+        )
         verdict = self.query_one("#verdict", Static)
         verdict.update(Text(verdict_line(view)))
         verdict.display = view.verdict is not None

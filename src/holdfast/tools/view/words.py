@@ -101,6 +101,19 @@ def _speed(job: JobView) -> str:
     return f"  {known[-1]:.3g} steps/s {sparkline(values, 10)}" if known else ""
 
 
+def snapshot_line(job: JobView) -> str:
+    """The state that a restart would begin from; empty: the job takes no snapshots."""
+    if (found := job.snapshots) is None:
+        return ""
+    if found["off"]:
+        return one_line(f"snapshots are off: {found['off']}")
+    if found["step"] is None:
+        return "snapshots: none yet that all ranks have"
+    age = "" if found["age_s"] is None else f", {duration(found['age_s'])} old"
+    every = f", one step of {found['every']}" if found["every"] > 1 else ""
+    return f"snapshots: step {found['step']}{age}{every}"
+
+
 def verdict_line(job: JobView) -> str:
     """The last thing that went wrong, and what followed; empty: nothing did."""
     if (last := job.verdict) is None:
@@ -131,6 +144,7 @@ def as_text(job: JobView, sort: str = "rank") -> str:
     """The whole view, once."""
     rows = [list(COLUMNS), *(cells(one) for one in sorted(job.ranks, key=SORTS[sort]))]
     verdict = [verdict_line(job)] if job.verdict else []
+    verdict += filter(None, [snapshot_line(job)])
     lines = [headline(job), *verdict, "", *columns(rows, range(len(COLUMNS)))]
     if len(job.incidents) > 1:
         lines += ["", "incidents", *(f"  {incident_line(each)}" for each in job.incidents)]

@@ -1,0 +1,194 @@
+"""The cost of a run's snapshots, and the steps that its restarts lost with them. Pure.
+
+From events: a node counts the snapshots of its ranks in each cycle; a cycle begins from one of
+them, or from none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from holdfast.base.pure.value import Value
+from holdfast.base.pure.wording import count, duration
+from holdfast.events.pure import schema
+from holdfast.events.run.rank_spans import RankSpans
+from holdfast.tools.report.timeline import Recovery
+
+
+class RestartSource(Value):
+    """The state that the ranks of a cycle began from, after a restart.
+
+    Attributes:
+        cycle: That began.
+        step: Of the snapshot; None: from none, and so from a checkpoint or anew.
+        of_cycle: That had taken it.
+        steps_lost: Steps that were done and are computed again; None: not known.
+        steps_since_save: As many would be lost from the last checkpoint, about; None: not known.
+        why: No snapshot, or no newer one, could be used; empty: it is the newest.
+    """
+
+    cycle: int
+    step: int | None = None
+    of_cycle: int | None = None
+    steps_lost: int | None = None
+    steps_since_save: int | None = None
+    why: str = ""
+
+    @property
+    def words(self) -> str:
+        """``from the snapshot of step 41, 1 step again instead of about 34``."""
+        instead = self.steps_since_save
+        more = "" if instead is None or self.step is None else f" instead of about {instead}"
+        again = "" if self.steps_lost is None else f", {count(self.steps_lost, 'step')} again{more}"
+        source = (
+            "without a snapshot" if self.step is None else f"from the snapshot of step {self.step}"
+        )
+        return f"{source}{again}"
+
+
+class RunSnapshots(Value):
+    """Snapshots of a run. Counts and seconds are those of one rank, of the node with the most.
+
+    Attributes:
+        taken: In all cycles.
+        skipped: No slot was free, or no memory.
+        seconds: That they have added to the time of the training.
+        share: Of the time of steps; None: that is not known.
+        every: One of so many steps is taken; 0: not agreed.
+        restarts: The source of each.
+        steps_lost: By all of them; None: of one it is not known.
+        off: Why nodes took none, by node.
+    """
+
+    taken: int
+    skipped: int
+    seconds: float
+    share: float | None
+    every: int
+    restarts: tuple[RestartSource, ...]
+    steps_lost: int | None
+    off: dict[str, str]
+
+
+def snapshots_of(
+    events: Sequence[schema.Event],
+    recoveries: Iterable[Recovery],
+    spans: Iterable[RankSpans],
+    steps_s: float,
+) -> RunSnapshots | None:
+    """None: no rank has used snapshots.
+
+    Args:
+        events: Of all launchers, in any order.
+        recoveries: Cycles that failed.
+        spans: Of each launcher, with the time of steps since the last checkpoint.
+        steps_s: Time of steps, of a rank on average.
+    """
+    taken: dict[tuple[int, int], schema.SnapshotsTaken] = {}
+    restored: dict[int, schema.SnapshotRestored] = {}
+    refused: dict[int, str] = {}
+    off: dict[str, str] = {}
+    started: set[int] = set()
+    is_used = False
+    for event in sorted(events, key=lambda event: event.t):
+        match event.body:
+            case schema.SnapshotsOn():
+                is_used = True
+                off.pop(event.node, None)
+            case schema.SnapshotsOff(why=why):
+                is_used, off[event.node] = True, why
+            case schema.SnapshotsTaken():
+                is_used, taken[event.launcher, event.cycle] = True, event.body
+            case schema.SnapshotRestored():
+                is_used = True
+                restored.setdefault(event.cycle, event.body)
+            case schema.SnapshotRefused(rank=rank, step=step, why=why):
+                refused[event.cycle + 1] = f"rank {rank} could not use step {step}: {why}"
+            case schema.CycleJoined():
+                started.add(event.cycle)
+    if not is_used:
+        return None
+    sums = _Sums(taken)
+    since_save: dict[int, float] = {}
+    for made in spans:
+        for cycle, s in made.since_save_s.items():
+            since_save[cycle] = max(s, since_save.get(cycle, 0.0))
+    reported = {recovery.cycle + 1: recovery.steps_lost for recovery in recoveries}
+    restarts = tuple(
+        _source(
+            cycle,
+            restored.get(cycle),
+            reported.get(cycle),
+            _steps(since_save.get(cycle - 1), sums.step_s.get(cycle - 1)),
+            refused.get(cycle, ""),
+        )
+        for cycle in sorted(started)
+        if cycle > 0
+    )
+    lost = [it.steps_lost for it in restarts]
+    known = [n for n in lost if n is not None]
+    return RunSnapshots(
+        taken=sum(sums.taken.values()),
+        skipped=sum(sums.skipped.values()),
+        seconds=round(sum(sums.seconds.values()), 6),
+        share=round(sum(sums.seconds.values()) / steps_s, 6) if steps_s > 0.0 else None,
+        every=max((it.every for it in taken.values()), default=0),
+        restarts=restarts,
+        steps_lost=sum(known) if len(known) == len(lost) else None,
+        off=off,
+    )
+
+
+class _Sums:
+    """By cycle, of the node with the most."""
+
+    def __init__(self, taken: Mapping[tuple[int, int], schema.SnapshotsTaken]) -> None:
+        self.taken: dict[int, int] = {}
+        self.skipped: dict[int, int] = {}
+        self.seconds: dict[int, float] = {}
+        self.step_s: dict[int, float] = {}
+        for (_, cycle), it in taken.items():
+            self.taken[cycle] = max(it.taken, self.taken.get(cycle, 0))
+            self.skipped[cycle] = max(it.skipped, self.skipped.get(cycle, 0))
+            self.seconds[cycle] = max(it.seconds, self.seconds.get(cycle, 0.0))
+            self.step_s[cycle] = max(it.step_s or 0.0, self.step_s.get(cycle, 0.0))
+
+
+def _source(
+    cycle: int,
+    restored: schema.SnapshotRestored | None,
+    reported: int | None,
+    since_save: int | None,
+    refused: str,
+) -> RestartSource:
+    if restored is not None:
+        step, of_cycle, lost = restored.step, restored.of_cycle, restored.lost_steps
+        return RestartSource(cycle, step, of_cycle, lost, since_save, restored.why or refused)
+    lost = since_save if reported is None else reported
+    return RestartSource(cycle, None, None, lost, since_save, refused)
+
+
+def _steps(s: float | None, step_s: float | None) -> int | None:
+    return round(s / step_s) if s is not None and step_s else None
+
+
+def cost_words(found: RunSnapshots) -> str:
+    """``1204 taken, one step of 4, in 3.1 s of each rank, 0.9 % of its steps``."""
+    share = "" if found.share is None else f", {100 * found.share:.2g} % of its steps"
+    cadence = f", one step of {found.every}" if found.every > 1 else ""
+    skipped = f"; {found.skipped} left out for want of memory" if found.skipped else ""
+    cost = f"{duration(found.seconds)} of each rank{share}"
+    return f"{found.taken} taken{cadence}, which cost {cost}{skipped}"
+
+
+def lines(found: RunSnapshots) -> Iterator[str]:
+    """For people, a line for each fact, the newest restarts."""
+    yield f"Snapshots: {cost_words(found)}"
+    for it in found.restarts[-_RESTARTS_SHOWN:]:
+        why = f"; {it.why}" if it.why else ""
+        yield f"  cycle {it.cycle} began {it.words}{why}"
+    for node, why in found.off.items():
+        yield f"  off on node {node}: {why}"
+
+
+_RESTARTS_SHOWN = 20

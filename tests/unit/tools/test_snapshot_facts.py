@@ -1,0 +1,102 @@
+"""A report says what snapshots cost, and what restarts lost with and without them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.tools.report.answer import answer_of
+from holdfast.tools.report.compare import rows_of
+from holdfast.tools.report.report import Story, as_json, story_of
+from holdfast.tools.report.report_html import as_html
+from holdfast.tools.report.report_text import as_text
+from holdfast.tools.run.run_files import read_run
+from tests.unit.made_events import HANG, THEN_WELL, WITH_SNAPSHOTS, event
+from tests.unit.tools.test_run_files import _write
+
+
+def _story(folder: Path, events: list[dict[str, Any]]) -> Story:
+    _write(folder, events)
+    return story_of(read_run([folder]))
+
+
+def test_a_restart_from_a_snapshot_has_its_steps_lost_and_those_of_the_checkpoint(
+    tmp_path: Path,
+) -> None:
+    """Ten seconds of steps of one second had followed the last save."""
+    found = as_json(_story(tmp_path / "run", WITH_SNAPSHOTS))["snapshots"]
+    assert found["restarts"] == [
+        {
+            "cycle": 1,
+            "step": 30,
+            "of_cycle": 0,
+            "steps_lost": 1,
+            "steps_since_save": 10,
+            "why": "",
+        }
+    ]
+    assert (found["taken"], found["seconds"], found["steps_lost"]) == (30, 0.3, 1)
+    assert found["share"] == pytest.approx(0.3 / 75.0, abs=1e-6)
+
+
+def test_steps_that_a_snapshot_saved_are_not_done_again(tmp_path: Path) -> None:
+    """One second of steps is, in the place of ten."""
+    story = _story(tmp_path / "run", WITH_SNAPSHOTS)
+    assert story.ledger.seconds["steps_again"] == pytest.approx(2 * 1.0)
+    assert story.knows_steps_again
+
+
+@pytest.mark.parametrize("form", [as_text, as_html])
+def test_all_forms_say_it(tmp_path: Path, form: Any) -> None:
+    """Cost first, then a line for each restart."""
+    text = " ".join(form(_story(tmp_path / "run", WITH_SNAPSHOTS)).split())
+    assert "30 taken, which cost 0.3 s of each rank, 0.4 % of its steps" in text
+    assert "cycle 1 began from the snapshot of step 30, 1 step again instead of about 10" in text, (
+        text
+    )
+
+
+def test_the_answer_has_one_clause_of_it(tmp_path: Path) -> None:
+    """A reader sees at once how much was lost."""
+    rows = dict(answer_of(_story(tmp_path / "run", WITH_SNAPSHOTS)).rows)
+    assert (
+        ", from the snapshot of step 30, 1 step again instead of about 10; it cost" in rows["then"]
+    )
+
+
+def test_a_restart_that_had_no_snapshot_says_why(tmp_path: Path) -> None:
+    """Of a job that uses them."""
+    events = [one for one in WITH_SNAPSHOTS if one["kind"] != "snapshot_restored"]
+    why = "its bytes have changed"
+    events.append(event(90.0, "snapshot_refused", 0, rank=1, step=30, of_cycle=0, why=why))
+    events.sort(key=lambda one: one["t"])
+    text = " ".join(as_text(_story(tmp_path / "run", events)).split())
+    assert (
+        "cycle 1 began without a snapshot, 10 steps again; rank 1 could not use step 30: its bytes "
+        "have changed" in text
+    ), text
+
+
+def test_a_job_without_snapshots_has_nothing_of_it(tmp_path: Path) -> None:
+    """Neither a section nor a clause."""
+    story = _story(tmp_path / "run", HANG + THEN_WELL)
+    assert as_json(story)["snapshots"] is None
+    assert "napshots:" not in as_text(story)
+    assert "snapshot" not in dict(answer_of(story).rows)["then"]
+
+
+def test_two_runs_are_compared_by_what_they_lost(tmp_path: Path) -> None:
+    """Also where one of them has used none."""
+    stories = _story(tmp_path / "a", WITH_SNAPSHOTS), _story(tmp_path / "b", HANG + THEN_WELL)
+    rows = {row.what: (row.a, row.b) for row in rows_of(*stories)}
+    assert rows["snapshots"] == ("30, 0.4 % of the steps' time", "-")
+    assert rows["steps lost"] == ("1", "not known")
+
+
+def test_memory_that_is_missing_is_a_line(tmp_path: Path) -> None:
+    """Of the node that lacks it."""
+    events = [*HANG[:6], event(7.0, "snapshots_off", 0, why="2 ranks need 4 MiB"), *HANG[6:]]
+    text = as_text(_story(tmp_path / "run", [*events, *THEN_WELL]))
+    assert "off on node n0: 2 ranks need 4 MiB" in text
