@@ -22,6 +22,8 @@ usage: holdfast COMMAND ...
   trace    write the timeline of a run for Perfetto
   chaos    run a job under ft_launcher, inject faults from a seed, and measure
            how it recovers from each
+  witness  have a vote in a job of several nodes, without ranks, so that another
+           launcher may lead it when the one that leads has died
 
 holdfast COMMAND --help says more; holdfast --version says which one this is.
 """
@@ -30,6 +32,7 @@ _COMMANDS = {
     **dict.fromkeys(("report", "trace"), "holdfast.tools.commands"),
     **dict.fromkeys(("prune", "runs"), "holdfast.tools.runs"),
     **dict.fromkeys(("top", "view"), "holdfast.tools.view.commands"),
+    "witness": "holdfast.tools.witness",
 }
 """The module of each; that of the one that is used is imported."""
 _WRONG = 2

@@ -216,6 +216,15 @@ class Nodes:
             },
         )
 
+    def add_witness(self, *options: str) -> Job:
+        """A witness of the job."""
+        return self._ft.start(
+            *("witness", f"{self.host}:{self._port.number}", "--rdzv-id=j1"),
+            *("--rdzv-conf", f"keep_alive_timeout={self.silence_s:g}", *options),
+            module="holdfast.cli",
+            env={"HOLDFAST_JOB_SECRET": SECRET},
+        )
+
     @property
     def port(self) -> int:
         """Where they meet."""

@@ -41,6 +41,7 @@ from holdfast.node.pure import node as ranks
 from holdfast.node.pure import rank_life
 from holdfast.node.pure.launcher import LeaveProcess, QuitProcess
 from holdfast.node.pure.node_evidence import IncidentOver
+from holdfast.node.pure.witness import WitnessLeaves
 from holdfast.watch.pure import monitor_messages
 
 _FEW = 8
@@ -80,6 +81,7 @@ def decision(one: Decision) -> str:
             shown = " ".join(place.node for place in one.places[:_FEW])
             more = f" and {len(one.places) - _FEW} more" if len(one.places) > _FEW else ""
             spares = f"; spares {' '.join(one.spares[:_FEW])}" if one.spares else ""
+            spares += f"; witness {one.witness}" if one.witness else ""
             used = f"; {one.restarts_used} restarts used" if one.restarts_used else ""
             restore = one.beginning.restore if one.beginning is not None else None
             begins = f" from {restore.snapshot}" if restore is not None else ""
@@ -137,6 +139,8 @@ def effect(one: Any) -> str:
             why = f" ({one.text})" if one.text else ""
             unused = f"; {one.never_ran} and never ran the script" if one.never_ran else ""
             return f"{one.how}{why}{unused}, exit code {one.exit_code}"
+        case WitnessLeaves(code, text):
+            return f"leaves as a witness ({text}), exit code {code}"
         case QuitProcess(exit_code=code):
             return f"exits with {code}"
         case Note(text=text):

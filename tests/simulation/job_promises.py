@@ -146,12 +146,23 @@ class JobPromises:
             self.running[one.running] += 1
 
     # ------------------------------------------------------------ decisions
+    def check_vote(self, one: SimulatedNode, target: SimulatedNode) -> None:
+        """A launcher gives its vote to another one: it is not with a third."""
+        bound_to = one.bound_to
+        if bound_to is None or not bound_to.alive or bound_to.has_quit:
+            return
+        leader = bound_to.leader
+        has_gone = leader is not None and leader.phase is LeaderPhase.CLOSED
+        self._check(
+            has_gone, f"S-1: {one.name} votes for {target.name}, and {bound_to.name} has its vote"
+        )
+
     def check_takeover(self, one: SimulatedNode, leads: Leads) -> None:
         """A launcher leads: S-1."""
         self._check(leads.term not in self._terms, f"S-1: two leaders in term {leads.term}")
         self._terms.add(leads.term)
         for other in self._by_node.values():
-            leader = other.core.leader
+            leader = other.leader
             is_there = other is not one and other.alive and not other.has_quit
             self._check(
                 not is_there or leader is None or leader.phase is LeaderPhase.CLOSED,
@@ -207,7 +218,7 @@ class JobPromises:
     def _check_judged(self, judged: Judged) -> None:
         home = self._home
         assert home is not None
-        leader, opened_at, self._looked_at = home.core.leader, self._looked_at, None
+        leader, opened_at, self._looked_at = home.leader, self._looked_at, None
         assert leader is not None
         assert opened_at is not None
         late_s = self._clock.now - opened_at - VERDICT_SHARE * self._scenario.rules.evidence_s
@@ -252,6 +263,7 @@ class JobPromises:
             newest = self.rounds[-1]
             same = formed.cycle == newest.cycle and formed.places == newest.places
             self._check(same and not self._stopped, "R-1: a revision changes the places")
+            self._check_witness(formed)
             return
         rules = self._scenario.rules
         names = [place.node for place in formed.places]
@@ -270,6 +282,7 @@ class JobPromises:
             and len({*names, *formed.spares}) == len(names) + len(formed.spares),
             "R-1: a group rank or a node twice, or a hole",
         )
+        self._check_witness(formed)
         taken = [self._by_node[name] for name in (*names, *formed.spares)]
         self._check(
             all(one.belongs for one in taken), "R-3: a launcher of another job is in the round"
@@ -307,6 +320,18 @@ class JobPromises:
         self.rounds.append(formed)
         self._stopped = self._was_taken_over = False
 
+    def _check_witness(self, formed: Round) -> None:
+        """A witness has a vote at most, and only where it makes no majority harder to reach."""
+        others = [*formed.electorate - {formed.witness}]
+        able = [it.node for it in formed.successors]
+        self._check(
+            not any(self._by_node[node].is_witness for node in (*others, *able)),
+            "a witness has the part of a launcher",
+        )
+        if formed.witness:
+            is_one = self._by_node[formed.witness].is_witness
+            self._check(is_one and len(others) % 2 == 0, "a vote of a witness too many")
+
     def _check_time_to_decide(self) -> None:
         """R-2: a cycle that was stopped is followed by the next in bounded time."""
         rules, pace = self._scenario.rules, self._scenario.pace
@@ -338,6 +363,7 @@ class JobPromises:
             there = sum(
                 launcher.is_member
                 and launcher.belongs
+                and not launcher.is_witness
                 and launcher.joined_at < heard_by
                 and launcher.lawful
                 and launcher.audible
@@ -351,7 +377,7 @@ class JobPromises:
             least = rules.nodes.min_nodes
             self._check(there < least, f"gave up, though {there} of {least} nodes are waiting")
         elif end.over == Ending.FAILED.name and rules.restarts_period_s is None:
-            leader = self._home.core.leader if self._home is not None else None
+            leader = self._home.leader if self._home is not None else None
             used = 0 if leader is None else leader.restarts_used
             self._check(used == rules.max_restarts, f"gave up after {used} restarts")
 

@@ -211,6 +211,7 @@ class Scenario:
 
     Attributes:
         hosts: Launchers, each on a host of its own.
+        witnesses: Each on a host of its own, numbered after those.
         starts_at: When each of them starts; missing ones at 0.
         work_s: How long the ranks of a cycle take to succeed, if nothing happens.
         cascade: Probability that a rank fails because one of another host has.
@@ -244,6 +245,7 @@ class Scenario:
     snapshots: bool = False
     others: frozenset[int] = frozenset()
     store: Store | None = None
+    witnesses: int = 0
 
     @property
     def troubled_until(self) -> float:
@@ -342,6 +344,36 @@ def random_takeovers(seed: int, hosts: int = 5) -> Scenario:
     a kernel says nothing, the job must succeed.
     """
     return _takeovers(random.Random(seed), hosts, (hosts - 1) // 2)
+
+
+def random_takeovers_witnessed(seed: int, hosts: int = 2) -> Scenario:
+    """The same with one or two witnesses, which may come late, die, return, sleep and be cut off.
+
+    Half of the launchers may die, unless a witness is lost as well. Of two launchers and a witness
+    that is lost, too, the job may end with its leader.
+    """
+    rng = random.Random(seed)
+    witnesses, is_one_lost = rng.choice((1, 2)), rng.random() < 0.4
+    deaths = max(1, (hosts - 1) // 2) if is_one_lost else hosts // 2
+    scenario = _takeovers(rng, hosts, deaths)
+    faults = [*scenario.faults]
+    starts_at = [*scenario.starts_at]
+    for host in range(hosts, hosts + witnesses):
+        # In time for the first death, where the job needs its vote.
+        is_early = not is_one_lost and host == hosts
+        starts_at.append(rng.uniform(0, 0.3) if is_early else rng.uniform(0, 30))
+    if is_one_lost:
+        near = max(0.0, (rng.choice(faults).at if faults else 5.0) + rng.uniform(-5, 1))
+        host = rng.randrange(hosts, hosts + witnesses)
+        for_s = rng.choice((0.5, 9.0, 40.0))
+        crash, signal = Crash(near, host), Signal(near, host, 0.1, well=True)
+        faults.append(rng.choice((crash, crash, signal, Suspend(near, host, for_s))))
+        if rng.random() < 0.5:
+            faults.append(Return(near + rng.choice((0.1, 1.0, 30.0)), host))
+    if scenario.proofs < 1.0:
+        near, host = rng.uniform(0, 30), rng.randrange(hosts, hosts + witnesses)
+        faults.append(Cut(near, host, rng.choice((0.5, 9.0, 40.0)), down=rng.random() < 0.5))
+    return replace(scenario, faults=tuple(faults), starts_at=tuple(starts_at), witnesses=witnesses)
 
 
 def random_takeovers_by_key(seed: int, hosts: int = 3) -> Scenario:

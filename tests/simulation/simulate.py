@@ -1,8 +1,8 @@
 """Run simulated jobs from a shell: ``python -m tests.simulation.simulate --seeds 1000 --nodes 8``.
 
 With ``--inprocess``, calls of a restartable function on so many ranks, instead of launchers; with
-``--takeovers``, jobs whose leaders die; with ``--by-key``, the same where a store has a key that
-names the leader.
+``--takeovers``, jobs whose leaders die; with ``--witnessed``, the same with witnesses; with
+``--by-key``, the same where a store has a key that names the leader.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tests.simulation.scenario import (
     random_scenario,
     random_takeovers,
     random_takeovers_by_key,
+    random_takeovers_witnessed,
 )
 from tests.simulation.simulation import Result, Simulation
 
@@ -92,6 +93,14 @@ TAKEOVERS = Kind(
     _without_a_fault,
     _cost_of_a_job,
 )
+WITNESSED = Kind(
+    "--witnessed",
+    "launchers per job, whose leaders die, and which has witnesses",
+    random_takeovers_witnessed,
+    lambda scenario, seed, trace: Simulation(scenario, seed, trace=trace),
+    _without_a_fault,
+    _cost_of_a_job,
+)
 BY_KEY = Kind(
     "--by-key",
     "launchers per job, whose leaders die, and a store has the key of the leader",
@@ -106,7 +115,7 @@ simulate, simulate_call = JOBS.simulate, CALLS.simulate
 def main(argv: Sequence[str] | None = None) -> int:
     """Report the findings; 1 if any promise was broken."""
     return command(
-        [JOBS, CALLS, TAKEOVERS, BY_KEY],
+        [JOBS, CALLS, TAKEOVERS, WITNESSED, BY_KEY],
         "python -m tests.simulation.simulate",
         "Simulate jobs of many launchers with faults, and check every promise at every step.",
         argv,

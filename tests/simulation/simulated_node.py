@@ -102,11 +102,13 @@ class SimulatedNode:
 
     world: World
     host: int
-    core: Launcher
+    core: Any
+    """Its machines: a Launcher's, or a Witness's."""
     rng: random.Random
     work_s: float
     slow_stop: float
     uses_standby: bool = False
+    is_witness: bool = False
     alive: bool = True
     has_quit: bool = False
     # ranks
@@ -173,12 +175,20 @@ class SimulatedNode:
     @property
     def belongs(self) -> bool:
         """It was started for the job, and not for another one."""
-        return self.core.member.desc.workload == self.core.rules.workload
+        if self.is_witness:
+            return True
+        return bool(self.core.member.desc.workload == self.core.rules.workload)
 
     @property
     def name(self) -> str:
         """Of its member."""
-        return self.core.member.node
+        return str(self.core.member.node)
+
+    @property
+    def leader(self) -> Leader | None:
+        """It lives here; None: it does not."""
+        leads: Leader | None = None if self.is_witness else self.core.leader
+        return leads
 
     @property
     def is_member(self) -> bool:
@@ -187,7 +197,7 @@ class SimulatedNode:
 
     @property
     def _has_last_words(self) -> bool:
-        return self.core.member.phase.value == "done"
+        return bool(self.core.member.phase.value == "done")
 
     # ------------------------------------------------------------ the launcher's loop
     def tell(self, event: Any, *, by_log: bool = False) -> None:
@@ -258,16 +268,17 @@ class SimulatedNode:
     def _watch_machines(self) -> None:
         """What one of them decided is passed on before it is told anything else."""
         core = self.core
-        for one in (core.node, core.member, core.succession):
+        node_machine = None if self.is_witness else core.node
+        for one in (node_machine, core.member, core.succession):
             if one is not None:
                 self.watch(one)
         route = core._route
 
-        def routed(source: Any, effect: Any) -> Any:
-            self._unpassed.pop(id(effect), None)
-            return route(source, effect)
+        def routed(*args: Any) -> Any:
+            self._unpassed.pop(id(args[-1]), None)
+            return route(*args)
 
-        core._route = routed  # type: ignore[method-assign]
+        core._route = routed
 
     def watch(self, one: Any) -> None:
         """Check that it is told nothing while what it decided is still to be passed on."""

@@ -53,10 +53,12 @@ from holdfast.job.pure.succession import (
     Reached,
     Release,
     Released,
+    Succession,
 )
 from holdfast.job.pure.timing import Pace
 from holdfast.job.pure.workload import Workload
 from holdfast.node.pure.launcher import LeaveProcess, Met, QuitProcess
+from holdfast.node.pure.witness import Witness, WitnessLeaves
 from tests.simulation import describe
 from tests.simulation.job_promises import JobPromises
 from tests.simulation.kernel import World
@@ -172,7 +174,7 @@ class Simulation(World):
         self._restart_ops: dict[str, int] = {}
         self._proofs = random.Random(seed)
         starts = dict(enumerate(self.scenario.starts_at))
-        for host in range(self.scenario.hosts):
+        for host in range(self.scenario.hosts + self.scenario.witnesses):
             self.clock.call_at(starts.get(host, 0.0), partial(self.start, host))
         for fault in self.scenario.faults:
             self.clock.call_at(fault.at, partial(self.inflict, fault))
@@ -212,7 +214,7 @@ class Simulation(World):
     @property
     def leader(self) -> Leader | None:
         """Of the job; None: it has not begun."""
-        return self._home.core.leader if self._home is not None else None
+        return self._home.leader if self._home is not None else None
 
     def start(self, host: int) -> None:
         """Start a launcher on a host, unless one lives there or the job is over."""
@@ -234,11 +236,16 @@ class Simulation(World):
             port=20000 + again,
             workload=OTHER_WORKLOAD if host in self.others else WORKLOAD,
         )
+        is_witness = scenario.hosts <= host < scenario.hosts + scenario.witnesses
+        if is_witness:
+            desc = replace(desc, workload=None, is_witness=True)
         pace = Pace.of_one() if scenario.rules.is_of_one else scenario.pace
         one = SimulatedNode(
             self,
             host,
-            launcher_of(
+            Witness(Member(node, desc, pace), Succession(pace))
+            if is_witness
+            else launcher_of(
                 Member(node, desc, pace),
                 self._rules,
                 scenario.nproc,
@@ -247,9 +254,10 @@ class Simulation(World):
             random.Random(self._rng.random()),
             scenario.work_s,
             scenario.slow_stop,
-            scenario.standby,
+            scenario.standby and not is_witness,
+            is_witness=is_witness,
             calls=scenario.calls,
-            arenas=SimulatedArenas() if scenario.snapshots else None,
+            arenas=SimulatedArenas() if scenario.snapshots and not is_witness else None,
         )
         self._launchers[host] = self._by_node[node] = one
         self._maybe_members.append(one)
@@ -278,7 +286,7 @@ class Simulation(World):
         home, at_endpoint = self._home, self._launchers.get(0)
         if home is None or not (home.alive and not home.has_quit):
             return
-        if home.core.leader is None and home.core.finished is not None:
+        if home.leader is None and home.core.finished is not None:
             return
         if at_endpoint is None or not at_endpoint.alive or at_endpoint.has_quit:
             return
@@ -291,7 +299,7 @@ class Simulation(World):
         if one is home and not self._key:
             self._key = str(self._key_of(one, 0))
         one.tell(Met(leads=one is home, port=1 + one.host))
-        leader = one.core.leader
+        leader = one.leader
         if leader is None or one is not home or self.takeovers:
             return
         self._promises.open_since = self.clock.now
@@ -424,7 +432,7 @@ class Simulation(World):
             case LeaveProcess():
                 self.say(one.name, effect)
                 self._promises.finish(one, effect)
-            case QuitProcess():
+            case QuitProcess() | WitnessLeaves():
                 self.say(one.name, effect)
                 one.has_quit = True
                 self._is_gone(one)
@@ -580,6 +588,8 @@ class Simulation(World):
         one.tell(Reached(node) if is_reached else NotReached(node))
 
     def _give(self, one: SimulatedNode, target: SimulatedNode, offer: Offer) -> None:
+        self._promises.check_vote(one, target)
+        self._by_node[offer.node] = one  # as when it joins
         one.bound_to, one.follows = target, None
         one.joined_at = one.voted_at = self.clock.now
         self._ways.send(one, target, partial(self._offered, one, target, offer))
@@ -588,7 +598,7 @@ class Simulation(World):
             self.clock.call_at(at, partial(one.tell, PeerDied(target.name)))
 
     def _offered(self, voter: SimulatedNode, target: SimulatedNode, offer: Offer) -> None:
-        if target.core.leader is not None and target.alive and not target.has_quit:
+        if target.leader is not None and target.alive and not target.has_quit:
             self._follows(voter, target)
         target.tell(offer)
 
@@ -612,7 +622,7 @@ class Simulation(World):
         self._promises.check_takeover(one, leads)
         self.snapshots.check_takeover(leads)
         self._home = one.follows = one
-        leader = one.core.leader
+        leader = one.leader
         assert leader is not None
         one.watch(leader)
         for cut, until in self._cuts:

@@ -16,7 +16,8 @@ from holdfast.job.pure import succession
 from holdfast.job.pure.assign import Policy as NodePolicy
 from holdfast.job.pure.leader import Effect, Event, LauncherEnded, Leader
 from holdfast.job.pure.member import LeaderReplaced, Member, MemberPhase
-from holdfast.job.pure.membership import JobOutcome, Join, StopCycle
+from holdfast.job.pure.membership import JobOutcome, Join, StopCycle, Successor
+from holdfast.job.pure.nodes import Nodes
 from holdfast.job.pure.rules import RestartPolicy, Rules
 from holdfast.job.pure.succession import (
     Allegiance,
@@ -48,6 +49,7 @@ from tests.simulation.scenario import (
     random_suspension,
     random_takeovers,
     random_takeovers_by_key,
+    random_takeovers_witnessed,
 )
 from tests.simulation.simulate import main, one_restart
 from tests.simulation.simulated_node import SimulatedNode
@@ -529,6 +531,109 @@ def each_death_of_a_leader() -> None:
 
 def test_a_leader_can_die_at_any_step_and_so_can_the_next() -> None:
     each_death_of_a_leader()
+
+
+# ---------------------------------------------------------------- witnesses
+def takeover_witnessed(seed: int, hosts: int) -> tuple[Scenario, Result, int]:
+    scenario = random_takeovers_witnessed(seed, hosts)
+    simulation = Simulation(scenario, seed)
+    result = simulation.run()
+    return scenario, result, simulation.takeovers
+
+
+@pytest.mark.parametrize(("hosts", "seeds"), [(2, 200), (3, 80), (4, 80), (5, 50)])
+def test_with_a_witness_half_of_the_launchers_are_enough(hosts: int, seeds: int) -> None:
+    """R-1, R-2, B-1, S-1 hold; no witness leads, has ranks, or keeps a job waiting.
+
+    One of two goes on. A witness that comes late, dies, returns, sleeps or is cut off costs a job
+    nothing that it had without it.
+    """
+    first = FRESH.randrange(2**31)
+    moved = 0
+    for seed in range(first, first + seeds):
+        again = f"simulate --witnessed --nodes {hosts} --seed {seed}"
+        try:
+            scenario, result, takeovers = takeover_witnessed(seed, hosts)
+        except Violation as violation:
+            pytest.fail(f"{violation}\n{again}", pytrace=False)
+        moved += takeovers
+        faulty = {it.host for it in scenario.faults if isinstance(it, Crash | Signal | Suspend)}
+        lost = sum(host < hosts for host in faulty)
+        has_witness = lost == len(faulty) and scenario.starts_at[hosts] < 1.0
+        if scenario.proofs == 1.0 and (has_witness or 2 * lost < hosts):
+            assert result.end is not None, again
+            assert result.end.outcome is JobOutcome.SUCCEEDED, again
+    assert moved >= seeds / 3
+
+
+def witness_votes_twice(self: Succession, node: str, now: float) -> None:
+    on_reached(self, node, now)
+    if self._ready is not None and self._ready.join.desc.is_witness:
+        self.allegiance = Allegiance.SEEKING
+        self._seek(now)
+
+
+def has_always_a_vote(self: Nodes, launchers: int) -> str:
+    return next(iter(self.witnesses), "")
+
+
+def names_witnesses(self: Leader, nodes: Any) -> tuple[Successor, ...]:
+    """They would lead."""
+    witnesses = self.nodes.witnesses.values()
+    return (*(Successor(it.id, it.addr, 1) for it in witnesses), *successors(self, nodes))
+
+
+def gets_a_place(self: Leader, join: Join, now: float) -> None:
+    on_witness_join(self, join, now)
+    self.nodes.alive[join.node] = self.nodes.witnesses.pop(join.node)
+    self.nodes.ready[join.node] = None
+
+
+successors, on_witness_join = Leader._successors, Leader._on_witness_join
+
+
+def many_takeovers_witnessed() -> None:
+    for seed, hosts in product(range(200), (2, 3, 4)):
+        takeover_witnessed(seed, hosts)
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "bug"),
+    [
+        (Succession, "_on_reached", witness_votes_twice),
+        (Nodes, "witness_for", has_always_a_vote),
+        (Leader, "_successors", names_witnesses),
+        (Leader, "_on_witness_join", gets_a_place),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_the_simulator_finds_a_bug_about_witnesses(
+    monkeypatch: pytest.MonkeyPatch, kind: type, method: str, bug: Any
+) -> None:
+    monkeypatch.setattr(kind, method, bug)
+    with pytest.raises(Violation):
+        many_takeovers_witnessed()
+
+
+def test_the_job_of_two_goes_on_at_each_step_at_which_its_leader_dies() -> None:
+    """Once the first cycle has begun; and at no step the death of the witness costs anything."""
+    scenario = small(hosts=2, faults=(RankFails(0.05, 1),), work_s=0.2, proofs=1.0, witnesses=1)
+    rules = replace(scenario.rules, nodes=NodePolicy(1, 2), first_last_call_s=0.02)
+    scenario = replace(scenario, rules=rules)
+    for step in deaths(scenario, 2):
+        result = Simulation(scenario, 0, ((step, 2),)).run()
+        assert result.end is not None
+        assert result.end.outcome is JobOutcome.SUCCEEDED
+        assert result.restarts_used == 1
+    moved = 0
+    for step in deaths(scenario, 0):
+        simulation = Simulation(scenario, 0, ((step, 0),))
+        result = simulation.run()
+        moved += simulation.takeovers
+        if simulation.takeovers:
+            assert result.end is not None
+            assert result.end.outcome is JobOutcome.SUCCEEDED
+    assert moved > 30
 
 
 # ---------------------------------------------------------------- by a key

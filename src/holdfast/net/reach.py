@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import socket
 import threading
 from collections.abc import Callable
@@ -39,7 +40,7 @@ def connect_when_reachable(
     Args:
         host: Name or address; the name need not resolve yet (a Kubernetes pod's appears late).
         port: 1 to 65535.
-        within_s: When to give up.
+        within_s: When to give up; infinite: never.
         stop: Gives up at once when it is set.
         report: Called after 3, 15, 75 ... s with the reason so far, and until when this goes on.
 
@@ -59,8 +60,9 @@ def connect_when_reachable(
             raise PeerUnreachableError(
                 f"{where} could not be reached from {here}: {why}, tried for {within_s:g} s"
             )
-        if within_s - left_s >= report_after_s:
-            report(f"{why}. Tried for {within_s - left_s:.0f} s, giving up in {left_s:.0f} s")
+        if (tried_s := clock.monotonic() - begun_at) >= report_after_s:
+            goes_on = "" if math.isinf(left_s) else f", giving up in {left_s:.0f} s"
+            report(f"{why}. Tried for {tried_s:.0f} s{goes_on}")
             report_after_s *= _NEXT_WORD
         if stop.wait(min(pause_s, left_s)):
             where = Endpoint(host, port)

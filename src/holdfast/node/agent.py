@@ -44,7 +44,7 @@ from holdfast.inplace.pure.job_calls import (
     RestartedInPlace,
 )
 from holdfast.job.pure.exit_codes import Ending
-from holdfast.job.pure.leader import ReadIteration
+from holdfast.job.pure.leader import ReadIteration, WitnessMoved
 from holdfast.job.pure.member import (
     CycleStopping,
     HoldingsRead,
@@ -504,6 +504,10 @@ class NodeAgent:
                 self._on_failure(effect)
             case CycleStopping():
                 self._reporter.stopping(effect)
+            case WitnessMoved(name, ""):
+                self._write_event(schema.WitnessJoined(name))
+            case WitnessMoved(name, why_gone):
+                self._write_event(schema.WitnessLeft(name, why_gone))
             case WaitAsSpare(cycle):
                 self._reporter.standing_by(cycle)
             case SetCadence():

@@ -342,7 +342,7 @@ class NetworkLog:
         )
         about = place.run_id, place.secret, self._node_id, self._name
         if candidate is None:
-            return LeaderLink(self._loop, *about, callbacks)
+            return LeaderLink(self._loop, *about, callbacks, is_witness=place.is_witness)
         answer_s = place.silence_s / 5
         return LeaderLink(self._loop, *about, callbacks, offers=True, answer_s=answer_s)
 
@@ -420,6 +420,9 @@ class NetworkLog:
 
     def _on_lead(self, answer: LeadYourself) -> None:
         self._log_other_job(answer.host_of)
+        if self._place.is_witness:
+            self._on_broken("its job has no leader yet")
+            return
         self._lead_as_first()
         self._on_news()
 

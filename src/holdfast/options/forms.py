@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from holdfast.options.values import Text, Unacceptable, ValueKind
 
 WORDS_FOR_PROCESSES = ("auto", "cpu", "gpu")
 """What ``--nproc-per-node`` takes besides numbers."""
+_SECONDS_MAX = 1e7
 
 
 class Shaped(Text):
@@ -110,6 +111,24 @@ def read_rdzv_conf(text: str) -> dict[str, str]:
             raise Unacceptable(f"{shown!r} is not KEY=VALUE")
         conf[key.strip()] = value.strip()
     return conf
+
+
+def conf_seconds(conf: Mapping[str, str], key: str, default: float) -> float:
+    """A number of seconds of ``--rdzv-conf``.
+
+    Raises:
+        ValueError: It is none.
+    """
+    text = conf.get(key)
+    if text is None:
+        return default
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _SECONDS_MAX:  # neither is nan
+        raise ValueError(f"{key}={text} is not a number of seconds from 0 to {_SECONDS_MAX:g}")
+    return seconds
 
 
 def read_uds(text: str) -> str:

@@ -22,7 +22,7 @@ from holdfast.job.pure.timing import Pace
 from holdfast.job.pure.workload import MIXED, UNNAMED, Workload, argument_digests, text_digest
 from holdfast.net.pure.address import Endpoint, EndpointError, bare_host, parse_endpoint
 from holdfast.options.cluster_env import KUBERNETES, Cluster, read_cluster, slurm_ids
-from holdfast.options.forms import read_rdzv_conf
+from holdfast.options.forms import conf_seconds, read_rdzv_conf
 from holdfast.options.option import UsageError
 from holdfast.options.values import Unacceptable
 
@@ -34,7 +34,6 @@ OUR_BACKENDS = ("c10d", "static")
 DEFAULT_PORT = 29500
 """Of the endpoint, where none is given; torchrun's."""
 _READ_S = 60.0
-_SECONDS_MAX = 1e7
 _CONF_WITH_EFFECT = (
     "is_host",
     "read_timeout",
@@ -95,14 +94,15 @@ def make_meeting_plan(
         pod = cluster.node_rank if cluster and cluster.scheduler == KUBERNETES else None
         host, port = _endpoint(args, cluster)
         is_tcp = args.rdzv_backend in OUR_BACKENDS
-        join_s = _seconds(conf, "join_timeout", _seconds(conf, "timeout", Pace.join_timeout_s))
-        pace = Pace.of(_seconds(conf, "keep_alive_timeout", Pace.silence_s), join_s)
+        timeout_s = conf_seconds(conf, "timeout", Pace.join_timeout_s)
+        join_s = conf_seconds(conf, "join_timeout", timeout_s)
+        pace = Pace.of(conf_seconds(conf, "keep_alive_timeout", Pace.silence_s), join_s)
         return MeetingPlan(
             place=MeetingPlace(
                 host,
                 port,
                 is_host=_is_host(args, conf, numbered, pod),
-                connect_s=_seconds(conf, "read_timeout", max(_READ_S, join_s)),
+                connect_s=conf_seconds(conf, "read_timeout", max(_READ_S, join_s)),
                 run_id=args.rdzv_id,
                 other=None
                 if is_tcp
@@ -127,8 +127,8 @@ def make_meeting_plan(
                 active=args.ft_active_nodes,
                 segment=config.segment,
             ),
-            last_call_s=_seconds(conf, "last_call_timeout", Rules.first_last_call_s),
-            grow_cooldown_s=_seconds(conf, "grow_cooldown", Rules.grow_cooldown_s),
+            last_call_s=conf_seconds(conf, "last_call_timeout", Rules.first_last_call_s),
+            grow_cooldown_s=conf_seconds(conf, "grow_cooldown", Rules.grow_cooldown_s),
             launchers=max(cluster.nodes, nodes[1]) if cluster and cluster.nodes else None,
             pace=pace,
             is_mixed=bool(_flag(conf, MIXED)),
@@ -242,19 +242,6 @@ def _unknown_keys(conf: Mapping[str, str]) -> Iterator[str]:
             likely = nearest(key, _CONF_WITH_EFFECT)
             meant = f"; did you mean {likely}?" if likely else ""
             yield f"--rdzv-conf: {key} is not known and has no effect{meant}"
-
-
-def _seconds(conf: Mapping[str, str], key: str, default: float) -> float:
-    text = conf.get(key)
-    if text is None:
-        return default
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= _SECONDS_MAX:  # neither is nan
-        raise ValueError(f"{key}={text} is not a number of seconds from 0 to {_SECONDS_MAX:g}")
-    return seconds
 
 
 def _flag(conf: Mapping[str, str], key: str) -> bool | None:

@@ -111,6 +111,28 @@ class LeaderMoved(Value):
     text: Raw = ""
 
 
+class WitnessJoined(Value):
+    """A witness of the job is there; this node leads.
+
+    Attributes:
+        witness: Its name.
+    """
+
+    witness: Raw = ""
+
+
+class WitnessLeft(Value):
+    """A witness is not there any more; the job goes on without it.
+
+    Attributes:
+        witness: Its name.
+        text: Why.
+    """
+
+    witness: Raw = ""
+    text: Raw = ""
+
+
 class NodeChecked(Value):
     """The node was checked before a start.
 
@@ -488,6 +510,8 @@ KINDS: Mapping[str, type[Body]] = {
     "launch_facts": LaunchFacts,
     "joining": Joining,
     "leader_moved": LeaderMoved,
+    "witness_joined": WitnessJoined,
+    "witness_left": WitnessLeft,
     "host_checked": NodeChecked,
     "finding": Finding,
     "gpu_memory": GpuMemory,
@@ -526,7 +550,8 @@ KINDS: Mapping[str, type[Body]] = {
 _KIND_OF = {record: kind for kind, record in KINDS.items()}
 
 if TYPE_CHECKING:
-    _Job = LauncherStarted | Joining | LeaderMoved | StandingBy | SignalReceived
+    _Job = LauncherStarted | Joining | StandingBy | SignalReceived
+    _Leading = LeaderMoved | WitnessJoined | WitnessLeft
     _End = JobSucceeded | JobFailed
     _Host = LaunchFacts | NodeChecked | Finding | GpuMemory | MonitorExited
     _Cycle = CycleJoined | CycleOver | CycleStopped
@@ -536,6 +561,7 @@ if TYPE_CHECKING:
     _Verdict = Overdue | Evidence | Signalled | Unkillable | HangFound | StallFound | PauseFound
     Body: TypeAlias = (
         _Job
+        | _Leading
         | _End
         | _Host
         | _Cycle

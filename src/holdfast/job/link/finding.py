@@ -37,6 +37,10 @@ _WHAT_TO_DO = (
     "and that no firewall is between; if it comes up later, give more time (--rdzv-conf "
     "read_timeout=SECONDS)"
 )
+_WHAT_A_WITNESS_NEEDS = (
+    "The launcher there leads the job: check the endpoint, that it was started and that no "
+    "firewall is between; if it comes up later, give more time (--join-timeout SECONDS)"
+)
 
 
 class OwnAddress(Value):
@@ -108,6 +112,7 @@ class Finder:
         self._node_id = node_id
         self._ended_before = ended_before
         self._election: Election | None = None
+        self._has_logged_wait = False
         self.stop = threading.Event()
 
     def find(self) -> WayIn:
@@ -123,6 +128,7 @@ class Finder:
         self._log_search()
         host = place.host
         is_here = place.is_host or (place.is_host is None and is_own_address(host))
+        is_here = is_here and not place.is_witness
         if is_here:
             host = way_to_endpoint(host)
             try:
@@ -153,7 +159,8 @@ class Finder:
                 self._log_wait,
             )
         except PeerUnreachableError as error:
-            raise ConnectionError(f"{error}. {_WHAT_TO_DO}") from None
+            hint = _WHAT_A_WITNESS_NEEDS if place.is_witness else _WHAT_TO_DO
+            raise ConnectionError(f"{error}. {hint}") from None
 
     def find_endpoint_again(self) -> socket.socket | None:
         """The same, where the other end has closed the connection at once.
@@ -251,6 +258,11 @@ class Finder:
 
     def _log_wait(self, why: str) -> None:
         """A launcher cannot know whether the one it looks for was there before."""
+        if self._place.is_witness:
+            if not self._has_logged_wait:
+                LOGGER.info("waiting for the job at %s: %s", self._place, why)
+            self._has_logged_wait = True
+            return
         LOGGER.info(
             "waiting for the launcher that leads the job at %s: %s (--rdzv-conf read_timeout=%g). "
             "If the job is over already, end this launcher: it cannot know that",

@@ -246,6 +246,8 @@ class JobServer:
         known = self._other_jobs.get(greeting.job)
         if known is not None and greeting.gone != f"{known[0]} {known[1]}":
             return LedElsewhere(*known, self._job)
+        if greeting.is_witness:
+            raise RefusedError("is a witness of another job, which has no leader yet")
         if known is None and len(self._other_jobs) >= _OTHER_JOBS_MAX:
             raise RefusedError("leads one job too many at this endpoint")
         self._other_jobs[greeting.job] = greeting.addr, greeting.port

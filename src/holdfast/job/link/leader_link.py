@@ -88,6 +88,7 @@ class LeaderLink:
         leads: The term in which this launcher leads; the other end was started anew, and is to
             know that.
         answer_s: How long the other end may take to answer.
+        is_witness: This is no launcher, and never leads.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class LeaderLink:
         offers: bool = False,
         leads: int = 0,
         answer_s: float = WELCOME_S,
+        is_witness: bool = False,
     ) -> None:
         self._descriptors = descriptors
         self._run_id = run_id
@@ -115,6 +117,7 @@ class LeaderLink:
         self._has_given = False
         self._has_round = False
         self._answer_s = answer_s
+        self._is_witness = is_witness
         self._messages = Outbox()
         self._received = 0
         """Number of the last decision that came."""
@@ -153,6 +156,7 @@ class LeaderLink:
             self.gone,
             self._offers and not self._session,
             self._leads,
+            self._is_witness,
         )
         self._channel.send(encode(greeting))
 

@@ -36,6 +36,7 @@ class MeetingPlace:
         host, port: Of the endpoint; the launcher on that host serves there, and leads.
         is_host: This launcher serves; None: it does if the address is one of this host and the port
             is free.
+        is_witness: It never leads, and so does not serve either.
         connect_s: How long to wait for the launcher that serves, in seconds.
         run_id: Names the job.
         silence_s: How long another launcher may be silent.
@@ -53,6 +54,7 @@ class MeetingPlace:
     other: OtherBackend | None = None
     secret: str | None = field(default=None, repr=False)
     local_addr: str | None = None
+    is_witness: bool = False
 
     def __str__(self) -> str:
         if self.other is not None:

@@ -83,7 +83,7 @@ class Abdicate(Value):
 
 
 class LauncherEnded(Value):
-    """The launcher of a node has ended without a last message: its kernel says so."""
+    """The launcher of a node, or a witness, has ended without a last message, says its kernel."""
 
     node: str
 
@@ -105,7 +105,14 @@ class Close(Value):
     missing: tuple[str, ...] = ()
 
 
-Effect = msg.Decision | ReadIteration | Note | Close
+class WitnessMoved(Value):
+    """A witness is there; ``why_gone``: it is not any more, and why."""
+
+    node: str
+    why_gone: str = ""
+
+
+Effect = msg.Decision | ReadIteration | Note | Close | WitnessMoved
 """A decision is appended to the log that every launcher reads."""
 
 
@@ -218,7 +225,9 @@ class Leader:
             case Abdicate(why):
                 self._end(Ending.LEADER_LOST, f"the launcher that led the job left: {why}", now)
             case LauncherEnded(node):
-                if node in self.nodes.alive:
+                if node in self.nodes.witnesses:
+                    self._lose_witness(node, "its process has ended", silent_s=0.0)
+                elif node in self.nodes.alive:
                     self._lose(node, "its launcher has ended", now, silent_s=0.0)
             case TimePassed():
                 pass
@@ -248,6 +257,11 @@ class Leader:
             if (refusal := self.nodes.refusal(message)) is not None:
                 may_return = node in self.nodes.silent and self.phase is not LeaderPhase.ENDING
                 self._publish(msg.NodeRefused(node, refusal, may_return=may_return))
+            return
+        join = message.join if isinstance(message, msg.Offer) else message
+        is_witness = isinstance(join, msg.Join) and join.desc.is_witness
+        if is_witness or node in self.nodes.witnesses:
+            self._on_witness(message, now)
             return
         if node in self.nodes.alive:
             if node in self.nodes.awaited:
@@ -292,10 +306,46 @@ class Leader:
                     self._publish(cadence)
             case msg.Beat(reported=reported, received=received):
                 self._reported = max(self._reported, reported)
-                if self._formed is not None and received == self._formed.version:
-                    self._on_received(node, now)
+                self._note_received(node, received, now)
             case _:
                 assert_never(message)
+
+    def _on_witness(self, message: msg.Message, now: float) -> None:
+        """It may have a vote, and no part in anything else."""
+        node = message.node
+        if node in self.nodes.witnesses:
+            self.nodes.has_sent(node, now)
+        match message:
+            case msg.Join():
+                self._on_witness_join(message, now)
+            case msg.Offer(join=join):
+                self._note_more(message, now)
+                self._on_witness_join(join, now)
+            case msg.Leave(why=why, text=text):
+                self._lose_witness(node, text or why.value)
+            case msg.Beat(received=received):
+                self._note_received(node, received, now)
+            case _:
+                pass  # of ranks, which it has not
+
+    def _on_witness_join(self, join: msg.Join, now: float) -> None:
+        if not self.nodes.join(join, now):
+            return
+        self._effects.append(WitnessMoved(join.node))
+        self._note("info", f"the witness on {self.nodes.shown(join.node)} is here")
+        if self.phase is LeaderPhase.ENDING and self.end is not None:
+            self._publish(self.end)
+
+    def _lose_witness(self, node: str, why: str, *, silent_s: float | None = None) -> None:
+        lost = words.lost(f"the witness on {self.nodes.shown(node)}", why, silent_s)
+        self.nodes.lose(node, why, silent_s)
+        self._effects.append(WitnessMoved(node, why))
+        if self.phase is not LeaderPhase.ENDING:
+            self._note("warning", f"{lost}: the job goes on without it")
+
+    def _note_received(self, node: str, version: tuple[int, ...], now: float) -> None:
+        if self._formed is not None and version == self._formed.version:
+            self._on_received(node, now)
 
     def _note_shut_down(self, control: msg.ControlAsked) -> None:
         rank, name = control.rank, self.nodes.shown(control.node)
@@ -431,7 +481,10 @@ class Leader:
         self._open(max(now + wait_s, before.died_at + self.pace.silence_s))
         self._may_form_from = now + wait_s
         for offer in before.offers:
-            self._on_join(offer.join, now)
+            if offer.join.desc.is_witness:
+                self._on_witness_join(offer.join, now)
+            else:
+                self._on_join(offer.join, now)
         self._start_early_if_sure()
 
     def _account_for(self, node: str) -> None:
@@ -541,6 +594,7 @@ class Leader:
             restarts_left=self._restarts.left,
             after=self._last_version(),
             beginning=self._state.begin(self.cycle, self.term, places),
+            witness=self.nodes.witness_for(len(places) + len(assignment.spares)),
         )
         self._is_last = formed.is_last
         self._publish_round(formed, now)
@@ -579,7 +633,14 @@ class Leader:
         leads_at = self._leads_at()
         if leads_at is None or not leads_at.port:
             return math.inf  # the job ends with this leader
-        return math.inf if self.nodes.ready.keys() == {*formed.spares} else self._revise_from
+        has_same_spares = self.nodes.ready.keys() == {*formed.spares}
+        if has_same_spares and formed.witness == self._witness():
+            return math.inf
+        return self._revise_from
+
+    def _witness(self) -> str:
+        """That would have a vote, if the spares were named anew."""
+        return self.nodes.witness_for(len(self._states) + len(self.nodes.ready))
 
     def _revise(self, now: float) -> None:
         assert self._formed is not None
@@ -591,6 +652,7 @@ class Leader:
             successors=self._successors((*self._states, *spares)),
             revision=self._formed.revision + 1,
             after=self._formed.version,
+            witness=self._witness(),
         )
         self._publish_round(revised, now)
 
@@ -831,7 +893,9 @@ class Leader:
         silence_s = self.pace.silence_s
         while (silent := self.nodes.next_silent(silence_s, now)) is not None:
             node, silent_s = silent
-            if self._waits_for(node):
+            if node in self.nodes.witnesses:
+                self._lose_witness(node, words.silent_for(silent_s), silent_s=silent_s)
+            elif self._waits_for(node):
                 self.nodes.awaited.add(node)
                 self._note(
                     "warning",

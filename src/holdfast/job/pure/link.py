@@ -57,6 +57,7 @@ class GreetLeader(Value):
         gone: ``addr port`` of a leader of its job that the caller has found dead.
         offers: The caller would have this launcher lead.
         leads: The caller leads in this term, and calls a launcher that was started anew; 0: not so.
+        is_witness: The caller never leads.
     """
 
     job: Name
@@ -70,6 +71,7 @@ class GreetLeader(Value):
     gone: Raw = ""
     offers: bool = False
     leads: Count = 0
+    is_witness: bool = False
 
 
 class LeaderProof(Value):

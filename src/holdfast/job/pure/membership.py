@@ -101,7 +101,10 @@ class Descriptor:
         port: Free on that host for the next cycle's MASTER_PORT; 0: not said.
         serves: The port at which the launcher would lead; 0: it cannot.
         workload: The command that it was started for; None: not said (an older version).
+        is_witness: It is a witness: it has no ranks, never leads, and may have a vote.
     """
+
+    RARE: ClassVar[tuple[str, ...]] = ("is_witness",)
 
     addr: str
     hostname: str
@@ -113,6 +116,7 @@ class Descriptor:
     port: Count = 0
     workload: Workload | None = None
     serves: Count = 0
+    is_witness: bool = False
 
 
 class FailureReport(Value):
@@ -317,10 +321,10 @@ class Round:
     that lead after it, in order. ``restarts_left``: of the budget. ``revision``: of this round,
     while its cycle runs; later ones have other spares and successors. ``after``: the version of the
     round before; empty: there was none. ``beginning``: the snapshot that all ranks begin from;
-    None: no rank of the job has used snapshots.
+    None: no rank of the job has used snapshots. ``witness``: has a vote; empty: none has.
     """
 
-    RARE: ClassVar[tuple[str, ...]] = ("beginning",)
+    RARE: ClassVar[tuple[str, ...]] = ("beginning", "witness")
 
     cycle: Count
     places: tuple[CyclePlace, ...]
@@ -340,6 +344,7 @@ class Round:
     revision: Count = 0
     after: tuple[Count, ...] = ()
     beginning: Beginning | None = None
+    witness: Raw = ""
 
     @property
     def version(self) -> tuple[int, ...]:
@@ -348,8 +353,9 @@ class Round:
 
     @cached_property
     def electorate(self) -> frozenset[str]:
-        """The nodes that have a vote when the leader has died: those of the cycle, and spares."""
-        return frozenset([place.node for place in self.places] + [*self.spares])
+        """Who has a vote when the leader has died: nodes of the cycle, spares, a witness."""
+        witness = [self.witness] if self.witness else []
+        return frozenset([place.node for place in self.places] + [*self.spares] + witness)
 
     @cached_property
     def _by_node(self) -> dict[str, CyclePlace]:

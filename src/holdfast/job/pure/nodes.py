@@ -21,6 +21,7 @@ class Nodes:
 
     Attributes:
         alive: Those that joined and have neither left nor fallen silent.
+        witnesses: The same of those that never have ranks, in the order of joining.
         ready: Those of them that wait for a place, in the order of joining.
         unfit: Names and last messages of nodes that were excluded or not healthy; a scheduler
             starts no others for them.
@@ -30,6 +31,7 @@ class Nodes:
     """
 
     alive: dict[str, NodeDesc] = field(default_factory=dict)
+    witnesses: dict[str, NodeDesc] = field(default_factory=dict)
     ready: dict[str, None] = field(default_factory=dict)
     unfit: dict[str, tuple[str, Leave]] = field(default_factory=dict)
     silent: dict[str, float] = field(default_factory=dict)
@@ -48,13 +50,22 @@ class Nodes:
     def join(self, join: Join, now: float) -> bool:
         """A node is there, or describes itself anew; whether it is a new one."""
         node = join.node
-        known = self.alive.get(node)
+        here = self.witnesses if join.desc.is_witness else self.alive
+        known = here.get(node)
         if known is None:
             self._joined += 1
             self._last_at[node] = self._joined_at[node] = now
         joined = self._joined if known is None else known.joined
-        self.alive[node] = NodeDesc(**vars(join.desc), id=node, joined=joined)
+        here[node] = NodeDesc(**vars(join.desc), id=node, joined=joined)
         return known is None
+
+    def witness_for(self, launchers: int) -> str:
+        """The witness that has a vote, beside so many launchers; empty: none has.
+
+        One, the first that came, and only where launchers are even in number: then a majority of
+        them is one with the witness, too, and half of them is one with it.
+        """
+        return next(iter(self.witnesses), "") if launchers % 2 == 0 else ""
 
     def has_sent(self, node: str, now: float) -> None:
         """A node that is there has sent a message."""
@@ -64,7 +75,9 @@ class Nodes:
 
     def lose(self, node: str, why: str, silent_s: float | None) -> None:
         """A node is out of the job, by its own message (None) or by its silence."""
-        del self.alive[node], self._last_at[node], self._joined_at[node]
+        del self._last_at[node], self._joined_at[node]
+        self.alive.pop(node, None)
+        self.witnesses.pop(node, None)
         self.ready.pop(node, None)
         self.awaited.discard(node)
         self._gone[node] = None if silent_s is None else why
@@ -164,7 +177,7 @@ class Nodes:
 
     def shown(self, node: str) -> str:
         """Host and pid of a launcher; its id where it never joined."""
-        return str(self.alive.get(node, node))
+        return str(self.alive.get(node) or self.witnesses.get(node) or node)
 
     def note_unfit(self, leave: Leave) -> None:
         """A node leaves; it will not be fit for ranks again where it says so."""

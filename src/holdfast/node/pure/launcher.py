@@ -51,6 +51,7 @@ from holdfast.job.pure.leader import (
     Leader,
     LeaderPhase,
     ReadIteration,
+    WitnessMoved,
 )
 from holdfast.job.pure.member import (
     CauseFound,
@@ -226,6 +227,7 @@ Effect = (
     | WaitAsSpare
     | SetCadence
     | ReadIteration
+    | WitnessMoved
     | Approach
     | Give
     | Release

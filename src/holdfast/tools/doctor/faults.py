@@ -253,12 +253,18 @@ def _of_the_leader(plan: LaunchPlan, pace: Pace) -> Iterator[PlantedFault]:
         "the launcher that leads is killed, or told to end",
         f"all others, {_AT_ONCE}",
         f"a majority of the launchers, spares counted, has another one lead, {restarts}; one "
-        "launcher of two leaves instead"
+        "launcher of two leaves instead, unless the job has a witness (holdfast witness)"
         if other is None
         else f"a key of the {other.name} store says which of them leads next, {restarts}; if the "
         f"store is away for {pace.return_s:g} s, they leave",
         Ending.LEADER_LOST.code(),
     )
+    if other is None:
+        yield PlantedFault(
+            "a witness is lost",
+            f"the leader, {_AT_ONCE}, or after {pace.silence_s:g} s of silence",
+            "a warning; the job goes on without it, and another witness may take its place",
+        )
     yield PlantedFault(
         "the host of the launcher that leads is gone, or cut off",
         f"all others, {gone_s:g} s after its last message",

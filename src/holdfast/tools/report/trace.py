@@ -76,6 +76,8 @@ _OF_LAUNCHER: Mapping[type[schema.Body], str] = {
     schema.CycleStopped: "nothing of the cycle is left",
     schema.ControlRequest: "a rank asks",
     schema.LeaderMoved: "this node leads the job now",
+    schema.WitnessJoined: "a witness joins",
+    schema.WitnessLeft: "a witness is gone",
     schema.SignalReceived: "a signal ends the job",
     schema.HangFound: "verdict",
     schema.StallFound: "stall, no rank is ended",
