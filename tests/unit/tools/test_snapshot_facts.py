@@ -79,6 +79,16 @@ def test_a_restart_that_had_no_snapshot_says_why(tmp_path: Path) -> None:
     ), text
 
 
+def test_a_job_that_begins_from_a_snapshot_of_an_earlier_one_says_so(tmp_path: Path) -> None:
+    """It has lost nothing by a restart."""
+    begins = event(2.1, "snapshot_restored", 0, step=400, of_cycle=0, lost_steps=None, why="")
+    events = [*HANG[:4], begins, *HANG[4:6]]
+    found = _story(tmp_path / "run", events).snapshots
+    assert found is not None
+    assert [(it.cycle, it.step) for it in found.restarts] == [(0, 400)]
+    assert found.steps_lost == 0
+
+
 def test_a_job_without_snapshots_has_nothing_of_it(tmp_path: Path) -> None:
     """Neither a section nor a clause."""
     story = _story(tmp_path / "run", HANG + THEN_WELL)

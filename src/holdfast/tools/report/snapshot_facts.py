@@ -16,7 +16,7 @@ from holdfast.tools.report.timeline import Recovery
 
 
 class RestartSource(Value):
-    """The state that the ranks of a cycle began from, after a restart.
+    """The state that the ranks of a cycle began from: after a restart, or left by an earlier job.
 
     Attributes:
         cycle: That began.
@@ -123,9 +123,9 @@ def snapshots_of(
             refused.get(cycle, ""),
         )
         for cycle in sorted(started)
-        if cycle > 0
+        if cycle > 0 or cycle in restored
     )
-    lost = [it.steps_lost for it in restarts]
+    lost = [it.steps_lost for it in restarts if it.cycle > 0]
     known = [n for n in lost if n is not None]
     return RunSnapshots(
         taken=sum(sums.taken.values()),
