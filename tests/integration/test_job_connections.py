@@ -371,6 +371,25 @@ def test_launchers_of_another_job_are_led_to_the_first_of_it(party: Party) -> No
     assert not party.lines
 
 
+def test_a_witness_of_another_job_comes_again_until_that_has_a_leader(party: Party) -> None:
+    """It is not told to lead, and no launcher is led to it."""
+    host = party.leader()
+    witness = party.member(host, 1, run_id="j2", is_witness=True)
+    witness.comes_back = False
+    party.until(lambda: witness.broken, "it is cut off")
+    assert not witness.answers
+
+    first = party.member(host, 2, run_id="j2")
+    party.until(lambda: first.answers, "an answer")
+    assert first.answers == [words.LeadYourself("'j1'")]
+
+    witness.connect()
+    party.until(lambda: witness.answers, "an answer")
+    at = first.listener.getsockname()[1]
+    assert witness.answers == [words.LedElsewhere(HERE, at, "'j1'")]
+    assert not host.messages
+
+
 def test_words_of_another_version_are_passed_over(party: Party) -> None:
     """What follows them counts."""
     leader = party.leader()
