@@ -244,6 +244,33 @@ def test_who_missed_a_round_before_leads_only_when_the_last_one_is_settled() -> 
     assert [it for node in "xyz" for it in one.handle(offer(node, 1, NEXT), 1.3)] == []
 
 
+def test_who_missed_a_round_before_leads_if_the_last_one_says_who_had_a_vote_in_it() -> None:
+    """A spare that has come late may be the only one with the last round that can lead."""
+    late = formed("a", "b", spares=("c",), revision=1, after=(0, 0, 0), since=(("a", "b", "w"),))
+    one, _ = leaderless("c", late)
+    one.handle(NotReached("b"), 1.3)  # and it votes for itself
+    assert not any(isinstance(each, Leads) for each in one.handle(offer("b", 2, late), 1.4))
+    [leads] = one.handle(offer("w", 2, late), 1.5)
+    assert isinstance(leads, Leads)
+    assert leads.electorates == (frozenset("abw"), frozenset("abc"))
+
+
+@pytest.mark.parametrize("is_witness", [False, True])
+def test_a_candidate_that_learns_of_a_later_round_votes_next_for_who_has_it_and_can_lead(
+    is_witness: bool,
+) -> None:
+    """Its own round does not name that launcher."""
+    early = formed("a", "b")
+    late = formed("a", "b", spares=("c",), revision=1, after=early.version, since=(("a", "b"),))
+    one, _ = leaderless("b", early)
+    spare = Join("c", Descriptor("c", "c", 1, 1, serves=7, is_witness=is_witness), 0)
+    assert one.handle(Offer("c", 2, spare, late.version), 1.3) == [Release(("c",), 3)]
+    until = one.next_deadline()
+    assert until is not None
+    approaches = [it for it in one.handle(TimePassed(), until) if isinstance(it, Approach)]
+    assert approaches == ([] if is_witness else [Approach(Successor("c", "c", 7))])
+
+
 def test_a_leader_takes_a_round_for_settled_when_half_of_each_electorate_has_it() -> None:
     settling = Settling([FIVE.electorate])
     settling.formed(NEXT.electorate)

@@ -596,6 +596,8 @@ class Leader:
             beginning=self._state.begin(self.cycle, self.term, places),
             witness=self.nodes.witness_for(len(places) + len(assignment.spares)),
         )
+        if len(formed.electorate) <= _REVISED_NODES:
+            formed = dataclasses.replace(formed, since=self._settling.since())
         self._is_last = formed.is_last
         self._publish_round(formed, now)
         self.incidents.cycle_began(formed)
@@ -653,6 +655,7 @@ class Leader:
             revision=self._formed.revision + 1,
             after=self._formed.version,
             witness=self._witness(),
+            since=self._settling.since(),
         )
         self._publish_round(revised, now)
 

@@ -322,9 +322,11 @@ class Round:
     while its cycle runs; later ones have other spares and successors. ``after``: the version of the
     round before; empty: there was none. ``beginning``: the snapshot that all ranks begin from;
     None: no rank of the job has used snapshots. ``witness``: has a vote; empty: none has.
+    ``since``: who had a vote in the rounds before, from the last settled one on; empty: whoever has
+    not received them does not learn that.
     """
 
-    RARE: ClassVar[tuple[str, ...]] = ("beginning", "witness")
+    RARE: ClassVar[tuple[str, ...]] = ("beginning", "witness", "since")
 
     cycle: Count
     places: tuple[CyclePlace, ...]
@@ -345,6 +347,7 @@ class Round:
     after: tuple[Count, ...] = ()
     beginning: Beginning | None = None
     witness: Raw = ""
+    since: tuple[tuple[Name, ...], ...] = ()
 
     @property
     def version(self) -> tuple[int, ...]:

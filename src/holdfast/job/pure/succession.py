@@ -215,6 +215,10 @@ class Settling:
     def __post_init__(self) -> None:
         self._all = [*self.electorates]
 
+    def since(self) -> tuple[tuple[str, ...], ...]:
+        """All electorates from the last settled one on: those that the next round adds its to."""
+        return tuple(tuple(sorted(electorate)) for electorate in self._all)
+
     def formed(self, electorate: frozenset[str]) -> None:
         """The next round is on its way."""
         self._all.append(electorate)
@@ -264,6 +268,8 @@ class Succession:
     _candidate: msg.Successor | None = field(default=None, init=False)
     _given_at: float = field(default=0.0, init=False)
     """When the candidate got the vote."""
+    _ahead: msg.Successor | None = field(default=None, init=False)
+    """A launcher that has a later round than this one: the next to be tried."""
     _tried: int = field(default=0, init=False)
     """Successors, since the last pause."""
     _seeks_at: float | None = field(default=None, init=False)
@@ -372,8 +378,8 @@ class Succession:
     def _on_round(self, formed: msg.Round) -> None:
         known, self.round, self._stop, self._is_sure = self.round, formed, None, True
         self.term, self._leader = max(self.term, formed.term), formed.leader
-        if not formed.after:
-            self._electorates = [formed.electorate]
+        if not formed.after or formed.since:
+            self._electorates = [*map(frozenset, formed.since), formed.electorate]
         elif known is None or known.version != formed.after:
             self._electorates = None
         elif self._electorates is not None:
@@ -421,6 +427,12 @@ class Succession:
         if formed is None or ready is None or not self.is_leaderless:
             return
         self.allegiance, self._candidate, self._seeks_at = Allegiance.SEEKING, None, None
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.node not in self._ended:
+            self.term += 1
+            self._candidate = ahead
+            self._effects.append(Approach(ahead))
+            return
         for _ in formed.successors:
             if self._tried == len(formed.successors):
                 break
@@ -472,7 +484,11 @@ class Succession:
         self._ended.update(offer.ended)
         formed = self.round
         if formed is None or offer.last > formed.version:
-            self._release([offer.node], offer.term + 1)  # it knows more
+            # It knows more. If it can lead it gets this vote; the round here may not name it.
+            desc = offer.join.desc
+            if desc.serves and not desc.is_witness:
+                self._ahead = msg.Successor(offer.node, desc.addr, desc.serves)
+            self._release([offer.node], offer.term + 1)
             return
         if not self.is_leaderless:
             self._release([offer.node], offer.term + 1)  # there is a leader, or will be
