@@ -21,13 +21,13 @@ from holdfast.arena.pure.cadence import SAMPLES, cadence, is_due
 from holdfast.arena.pure.messages import Arena
 from holdfast.arena.pure.plain_data import NotPlainError
 from holdfast.arena.pure.slots import n_slots
-from holdfast.arena.pure.snapshots import Held
+from holdfast.arena.pure.snapshots import Held, SnapshotId
 from holdfast.arena.pure.tensors_head import HeadError
 from holdfast.base.clock import monotonic
 from holdfast.base.rank_log import rank_logger
 from holdfast.errors import SnapshotError
-from holdfast.snapshot import _tensors
 from holdfast.snapshot._copy import Copying, Device, HostDevice
+from holdfast.snapshot._files import check_sum, mapped_file
 from holdfast.snapshot._launcher_link import ChoiceUnknownError, LauncherLink, NoArenaError
 from holdfast.snapshot._live_state import LiveState
 from holdfast.snapshot._ring import Ring, Slot
@@ -174,9 +174,20 @@ class Taking:
         return None if chosen is None else chosen.step
 
     def _put_back(self) -> None:
-        chosen, index, rank = self._answer.restore, self._answer.slot, self._link.rank
-        found = self._arena.held(index) if index < self._arena.max_slots else None
+        chosen = self._answer.restore
         assert chosen is not None
+        file = self._answer.file
+        memory = self._in_memory(chosen) if file is None else mapped_file(file)
+        saved = self._live.put_back(memory)
+        if saved.step != chosen.step:
+            raise MismatchError(f"its head is of step {saved.step}")
+        into, of = saved.pairs()
+        self._device.load(into, of)
+        self._live.finish()
+
+    def _in_memory(self, chosen: SnapshotId) -> memoryview:
+        index, rank = self._answer.slot, self._link.rank
+        found = self._arena.held(index) if index < self._arena.max_slots else None
         if found is None or found.held.id != chosen:
             raise MismatchError(f"slot {index} holds {found and found.held}, not {chosen}")
         if (found.held.rank, found.held.world_size) != (rank, self._world_size):
@@ -184,17 +195,11 @@ class Taking:
                 f"it is of rank {found.held.rank} of {found.held.world_size}, and this is rank "
                 f"{rank} of {self._world_size}"
             )
-        mapped = self._arena.map_slot(index)
-        memory = memoryview(mapped)[: found.n_bytes]
+        memory = memoryview(self._arena.map_slot(index))[: found.n_bytes]
         expected = self._arena.sum_of(index)
-        if expected is not None and (total := _tensors.sum_of_bytes(memory)) != expected:
-            raise MismatchError(f"its bytes have changed: their sum is {total}, it was {expected}")
-        saved = self._live.put_back(memory)
-        if saved.step != chosen.step:
-            raise MismatchError(f"its head is of step {saved.step}")
-        into, of = saved.pairs()
-        self._device.load(into, of)
-        self._live.finish()
+        if expected is not None:
+            check_sum(memory, expected)
+        return memory
 
     # ------------------------------------------------------------ taken
     def take(self, step: int, *, healthy: bool = True) -> bool:

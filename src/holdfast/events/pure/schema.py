@@ -329,12 +329,14 @@ class SnapshotRefused(Value):
     Attributes:
         step: Of the snapshot.
         of_cycle: That had taken it.
+        file: Its name on disk; empty: it is in memory.
     """
 
     rank: Count
     step: Count
     of_cycle: Count = 0
     why: Raw = ""
+    file: Raw = ""
 
 
 class SnapshotRestored(Value):
@@ -345,12 +347,14 @@ class SnapshotRestored(Value):
         of_cycle: That had taken it.
         lost_steps: Steps that are computed again; null: not known.
         why: No newer one could be used; empty: it is the newest that all have.
+        file: Its name on disk, where another job has left it; empty: it is in memory.
     """
 
     step: Count
     of_cycle: Count = 0
     lost_steps: int | None = None
     why: Raw = ""
+    file: Raw = ""
 
 
 class ControlRequest(Value):
