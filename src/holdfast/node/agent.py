@@ -301,7 +301,10 @@ class NodeAgent:
                 sources, refused = (
                     ((), ()) if arenas is None else (arenas.sources(), arenas.refused())
                 )
-                self._snapshot_dir.failed(sources, refused, is_signalled=is_signalled)
+                is_over = self._launcher.is_job_over
+                self._snapshot_dir.failed(
+                    sources, refused, is_signalled=is_signalled, is_over=is_over
+                )
         if arenas is not None:
             arenas.close()
 

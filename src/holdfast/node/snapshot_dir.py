@@ -64,6 +64,7 @@ class SnapshotDir:
         self._ranks = range(0)
         self._world_size = 0
         self._last_step = -1
+        self._is_over = self._is_signalled = False
 
     # ------------------------------------------------------------ the job begins
     def look(self) -> None:
@@ -149,7 +150,12 @@ class SnapshotDir:
         self._end(act, "the snapshots that it began from are not removed from")
 
     def failed(
-        self, sources: Sequence[SlotOfRank], refused: Sequence[SnapshotId], *, is_signalled: bool
+        self,
+        sources: Sequence[SlotOfRank],
+        refused: Sequence[SnapshotId],
+        *,
+        is_signalled: bool,
+        is_over: bool,
     ) -> None:
         """The job ends here, and its ranks are gone: write the newest snapshot.
 
@@ -157,6 +163,7 @@ class SnapshotDir:
             sources: Snapshots in memory.
             refused: Those that a rank could not use.
             is_signalled: The launcher was asked to end, and no rank has failed.
+            is_over: The job has ended on all nodes; False: others may go on, and get further.
         """
         held = [it.slot.held for it in sources]
         wanted = to_write(held, self._ranks, self._world_size, refused)
@@ -165,6 +172,7 @@ class SnapshotDir:
                 "no snapshot is written to %s: there is none that %s have all taken",
                 *(self._folder, named(self._ranks)),
             )
+        self._is_over, self._is_signalled = is_over, is_signalled
         # The caller closes its descriptors; the thread may need them for longer.
         own = {id(it.arena): ArenaMemory(os.dup(it.arena.fd)) for it in sources}
         parts = [
@@ -174,7 +182,7 @@ class SnapshotDir:
 
         def act() -> list[Line]:
             try:
-                return self._write(parts, is_signalled=is_signalled)
+                return self._write(parts)
             finally:
                 for arena in own.values():
                     os.close(arena.fd)
@@ -182,9 +190,7 @@ class SnapshotDir:
         step = f"the snapshot of step {wanted[0].step} is not" if wanted else "nothing is"
         self._end(act, f"{step} written to")
 
-    def _write(
-        self, parts: Sequence[tuple[SnapshotId, list[SlotOfRank]]], *, is_signalled: bool
-    ) -> list[Line]:
+    def _write(self, parts: Sequence[tuple[SnapshotId, list[SlotOfRank]]]) -> list[Line]:
         """In the thread."""
         lines: list[Line] = []
         written: list[str] = []
@@ -209,10 +215,10 @@ class SnapshotDir:
                 f"{OPTION} begins from it"
             )
             lines.append((logging.INFO, text))
-        self._tidy(written, is_signalled=is_signalled)
+        self._tidy(written)
         return lines
 
-    def _tidy(self, written: Sequence[str], *, is_signalled: bool) -> None:
+    def _tidy(self, written: Sequence[str]) -> None:
         """Remove snapshots that no job needs, and release one that the next job may begin from."""
         began = self._began_from
         has_progressed = began is not None and self._last_step - began.step >= self._progress
@@ -225,8 +231,10 @@ class SnapshotDir:
                     useless.add(began.name)
                 for name in to_remove(found, written, self._known, useless):
                     snapshot_files.remove(self._folder, name)
-            if began is not None and not has_progressed and began.name not in self._given_up:
-                is_kept = bool(written) or is_signalled
+            if began is None or has_progressed or began.name in self._given_up:
+                return
+            if self._is_over:
+                is_kept = bool(written) or self._is_signalled
                 tried = "" if is_kept else next(iter(self._lives.values()), "")
                 snapshot_files.unmark(self._folder, began.name, tried)
         except OSError as error:
@@ -238,9 +246,10 @@ class SnapshotDir:
                 LOGGER.log(level, "%s", text)
         except TimeoutError as error:
             LOGGER.warning("%s %s: %s (%s-timeout)", undone, self._folder, error, OPTION)
-        except Exception:  # noqa: BLE001 - the job has ended as it has, whatever became of its snapshots
+        except Exception:  # noqa: BLE001 - the job has ended as it has
             LOGGER.exception("%s %s", undone, self._folder)
         self._goes_on = False
+        self._thread.close(0.0)  # when it has done all that it can
 
     # ------------------------------------------------------------ both
     def _path(self, name: str) -> str:

@@ -57,13 +57,20 @@ class Job:
         leader = f"host-{self._number}"
         self.folder.begin(Round(0, (place,), leader=leader, beginning=beginning), place)
 
-    def fail(self, arena: ArenaMemory, step: int | None, *, signalled: bool = False) -> None:
+    def fail(
+        self,
+        arena: ArenaMemory,
+        step: int | None,
+        *,
+        signalled: bool = False,
+        is_over: bool = True,
+    ) -> None:
         sources = []
         if step is not None:
             arena.commit(0, Held(0, 1, 0, 0, step), 100)
             sources = [SlotOfRank(arena, held) for held in arena.all_held()]
             self.folder.note_step(step)
-        self.folder.failed(sources, (), is_signalled=signalled)
+        self.folder.failed(sources, (), is_signalled=signalled, is_over=is_over)
 
 
 def test_the_next_job_begins_from_what_the_last_one_wrote_and_a_success_leaves_nothing(
@@ -123,6 +130,19 @@ def test_a_job_that_got_no_further_releases_it_and_two_that_failed_do_not(
         job.begin()
         job.fail(arena, None, signalled=signalled)
     assert Job(tmp_path, 4).offers() == ([7] if signalled else [])
+
+
+def test_a_node_that_leaves_a_job_does_not_release_what_that_has_begun_from(
+    tmp_path: Path, arena: ArenaMemory
+) -> None:
+    """The others may get days further: T-5."""
+    job = Job(tmp_path, 1)
+    job.begin()
+    job.fail(arena, 7)
+    job = Job(tmp_path, 2)
+    job.begin()
+    job.fail(arena, None, signalled=True, is_over=False)
+    assert Job(tmp_path, 3).offers() == []
 
 
 def test_one_that_got_further_and_could_not_write_does_not_release_it(
