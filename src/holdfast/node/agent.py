@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.arena.pure.snapshots import Holdings
 from holdfast.base import clock
 from holdfast.base.processes import child, file_read
 from holdfast.base.processes.descendants import Family
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from holdfast.node.part import Happening, MakePart, Part
     from holdfast.node.processes.controlled_process import ControlledProcess
     from holdfast.node.records.iteration_file import IterationReader
+    from holdfast.node.snapshot_dir import SnapshotDir
 
 _LAST_MESSAGES_S = 2.0
 """How long the end of a job waits for a monitor's last messages about a rank that it has just
@@ -165,6 +167,7 @@ class NodeAgent:
         self._observing: Observing | None = None
         self._arenas: Arenas | None = None
         """None: no rank has asked for memory for snapshots."""
+        self._snapshot_dir: SnapshotDir | None = None
         self._sweeper = Sweeper(self._loop, self._spared, self._living_ranks, self._on_swept)
         lines = self._reporter.restart_lines
         self._parts: list[Part] = [self._sweeper, lines, self._reporter, self._progress, incidents]
@@ -244,6 +247,13 @@ class NodeAgent:
             self._loop, self._tie, self._job, self._folders.runtime_dir, self._rank_template
         )
         self._parts += [make(context) for make in self._make_parts]
+        if plan.snapshot_dir is not None:
+            from holdfast.node.snapshot_dir import SnapshotDir  # noqa: PLC0415 - where used
+
+            limits = plan.snapshot_dir_timeout_s, plan.snapshot_progress
+            self._snapshot_dir = SnapshotDir(plan.snapshot_dir, *limits)
+            self._snapshot_dir.look()
+            self._report_holdings()
 
     def _serve(self, loop: Loop) -> None:
         """Run until the job is over here; then, or after an error, end all its processes."""
@@ -278,6 +288,25 @@ class NodeAgent:
             for part in reversed(self._parts):
                 part.end()
             self._sweeper.end_everything(self._observing.pids() if self._observing else ())
+            self._end_snapshots()
+
+    def _end_snapshots(self) -> None:
+        """The ranks are gone: what outlives the job is written, and the memory given back."""
+        finished, arenas = self._launcher.finished, self._arenas
+        if self._snapshot_dir is not None:
+            if finished is not None and finished.ended is machine.LauncherEnd.SUCCEEDED:
+                self._snapshot_dir.succeeded()
+            else:
+                is_signalled = bool(finished and finished.signal)
+                sources, refused = (
+                    ((), ()) if arenas is None else (arenas.sources(), arenas.refused())
+                )
+                is_over = self._launcher.is_job_over
+                self._snapshot_dir.failed(
+                    sources, refused, is_signalled=is_signalled, is_over=is_over
+                )
+        if arenas is not None:
+            arenas.close()
 
     def _begin_observing(self) -> None:
         """After the ranks, which have more to do."""
@@ -430,12 +459,14 @@ class NodeAgent:
             from holdfast.node.arenas import Arenas  # noqa: PLC0415 - where used
 
             plan = self._plan
+            folder = self._snapshot_dir
             self._arenas = Arenas(
                 plan.nproc_per_node,
                 plan.snapshot_memory,
                 self._feed,
                 self._write_event,
                 self._folders.runtime_dir,
+                (lambda *_: None) if folder is None else folder.file_of,
             )
             self._arenas.begin(self._ranks.formed, self._ranks.place)
             self._parts.append(self._arenas)
@@ -572,6 +603,8 @@ class NodeAgent:
         staged = Path(self._folders.staging.folder(start.round.cycle))
         interface = self._log.gloo_interface()
         self._ranks = ranks = Ranks(self._setup, start, interface, staged, port, lives)
+        if self._snapshot_dir is not None:
+            self._snapshot_dir.begin(ranks.formed, ranks.place)
         if self._arenas is not None:
             self._arenas.begin(ranks.formed, ranks.place)
         joined = schema.CycleJoined(start.round.master_port, start.place.group_rank)
@@ -634,9 +667,18 @@ class NodeAgent:
 
     def _on_swept(self) -> None:
         self._write_event(schema.CycleStopped())
-        if self._arenas is not None and (held := self._arenas.holdings()) is not None:
-            self._feed(HoldingsRead(self._cycle, held))
+        self._report_holdings()
         self._feed(node.Swept())
+
+    def _report_holdings(self) -> None:
+        """The snapshots of this node, for the leader: it has no ranks now."""
+        held = None if self._arenas is None else self._arenas.holdings()
+        if (folder := self._snapshot_dir) is not None:
+            held = Holdings() if held is None else held
+            folder.note_step(held.last_step)
+            held = held.but(files=folder.files())
+        if held is not None:
+            self._feed(HoldingsRead(self._cycle, held))
 
     def _clean_up(self) -> None:
         if self._terminal:

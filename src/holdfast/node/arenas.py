@@ -18,8 +18,15 @@ from holdfast.arena.arena import ArenaError, ArenaMemory, HeldSlot, create
 from holdfast.arena.pure import layout
 from holdfast.arena.pure.budget import SlotsGranted, TooLittleMemory, grant, shown
 from holdfast.arena.pure.lineage import belongs
-from holdfast.arena.pure.messages import Arena, OpenArena, SnapshotCost, SnapshotUnusable
-from holdfast.arena.pure.snapshots import Ancestor, Beginning, Held, Holdings, Refused
+from holdfast.arena.pure.messages import (
+    Arena,
+    FileToRestore,
+    OpenArena,
+    SnapshotCost,
+    SnapshotUnusable,
+)
+from holdfast.arena.pure.snapshots import Ancestor, Beginning, Held, Holdings, Refused, SnapshotId
+from holdfast.arena.snapshot_files import SlotOfRank
 from holdfast.arena.taken import of_node, of_rank, show
 from holdfast.base import clock, memory
 from holdfast.base.pure.codec import for_people
@@ -70,6 +77,7 @@ class Arenas(Part):
         measured: Called when all ranks have said what snapshots cost.
         event: Writes an event.
         folder: Where live views find the memory.
+        file_of: A rank's part of a snapshot on disk, by name; None: it is not there.
     """
 
     def __init__(
@@ -79,7 +87,9 @@ class Arenas(Part):
         measured: Callable[[SnapshotsMeasured], None],
         event: Callable[[schema.Body], None],
         folder: str,
+        file_of: Callable[[str, int], FileToRestore | None] = lambda *_: None,
     ) -> None:
+        self._file_of = file_of
         self._nproc = nproc
         self._limit = limit
         self._measured = measured
@@ -185,6 +195,19 @@ class Arenas(Part):
             self._every,
         )
 
+    def sources(self) -> list[SlotOfRank]:
+        """The snapshots with the memory that they are in, when all ranks are gone."""
+        return [
+            SlotOfRank(arena.memory, slot)
+            for arena in self._arenas
+            for slot in arena.memory.all_held()
+            if self._with_term(slot.held) is not None
+        ]
+
+    def refused(self) -> list[SnapshotId]:
+        """Snapshots that a rank could not use in this cycle."""
+        return [it.snapshot for it in self._refused]
+
     def _held(self) -> Iterator[Held]:
         for arena in self._arenas:
             for slot in arena.memory.all_held():
@@ -274,6 +297,9 @@ class Arenas(Part):
         if text:
             self._say_off(text)
             # All ranks begin from the snapshot, or none: so it may be read, and no other be taken.
+            if restore is not None and restore.file and arena is None:
+                self._make()
+                arena = self._of_rank[request.rank] = self._arenas[-1]
             if restore is None or arena is None:
                 return Error(f"snapshots are off: {text}"), ()
         assert arena is not None
@@ -281,6 +307,13 @@ class Arenas(Part):
         arena.memory.words[layout.N_SLOTS] = n_slots
         if restore is None:
             return Arena(n_slots, self._cycle), (arena.memory.fd,)
+        if restore.file:
+            # A file that is not there is for the rank to find, and to report.
+            file = self._file_of(restore.file, request.rank) or FileToRestore(restore.file, 0)
+            answer = Arena(
+                n_slots, self._cycle, restore.snapshot, lost_steps=restore.lost_steps, file=file
+            )
+            return answer, (arena.memory.fd,)
         slot = self._restored(arena, request.rank)
         # Without it the rank finds another snapshot in the slot, or none, and reports that.
         index = 0 if slot is None else slot.slot
@@ -357,12 +390,12 @@ class Arenas(Part):
         if all(it.rank != found.rank for it in self._refused):
             why = for_people(found.why, 500)
             self._refused.append(Refused(found.snapshot, found.rank, why))
-            step, cycle = found.snapshot.step, found.snapshot.cycle
-            self._event(schema.SnapshotRefused(found.rank, step, cycle, why))
+            step, cycle = found.snapshot.step, max(0, found.snapshot.cycle)
+            self._event(schema.SnapshotRefused(found.rank, step, cycle, why, restore.file))
         return Ok()
 
-    def end(self) -> None:
-        """The job is over: nothing needs the memory any more."""
+    def close(self) -> None:
+        """The job is over, and its ranks are gone: nothing needs the memory any more."""
         for arena in self._arenas:
             os.close(arena.memory.fd)
         self._arenas.clear()

@@ -227,10 +227,13 @@ class JobReporter(Part):
             return
         restore, what = beginning.restore, "no snapshot: from a checkpoint, if the script has one"
         if restore is not None:
-            step, of_cycle = restore.snapshot.step, restore.snapshot.cycle
-            what = f"step {step}"
+            step, of_cycle = restore.snapshot.step, max(0, restore.snapshot.cycle)
+            what = f"step {step}" + (" on disk" if restore.file else "")
             lost = restore.lost_steps if restore.lost_steps >= 0 else None
-            self._event(schema.SnapshotRestored(step, of_cycle, lost, beginning.why), cycle)
+            why, file = beginning.why, restore.file
+            self._event(schema.SnapshotRestored(step, of_cycle, lost, why, file), cycle)
+            if file and not why and restore.times == 1:
+                LOGGER.info("all ranks begin from %s (%s)", what, file, extra=facts_of(cycle))
         if beginning.why:
             line = f"all ranks begin from {what}; {beginning.why}"
             LOGGER.warning("%s", console_lines.fitted(line, self._room), extra=facts_of(cycle))

@@ -209,6 +209,22 @@ FT_OPTIONS = [
             "a state that is broken fails again soon",
             needs=RESTARTS,
         ),
+        _ft(
+            "--ft-snapshot-dir",
+            AbsolutePaths(many=False),
+            None,
+            "Folder, shared by the nodes or one on each, to which the newest snapshot is written "
+            "when the job ends in failure or by a signal; a new job with the same folder and as "
+            "many ranks begins from it. One folder for each training",
+            "snapshots end with the job",
+        ),
+        _ft(
+            "--ft-snapshot-dir-timeout",
+            _SECONDS,
+            60.0,
+            "How long the end of the job waits for that",
+            "a scheduler that ends a job often kills it within minutes",
+        ),
     ),
     *_fields(
         "Restarting",

@@ -21,12 +21,13 @@ from holdfast.arena.pure.cadence import SAMPLES, cadence, is_due
 from holdfast.arena.pure.messages import Arena
 from holdfast.arena.pure.plain_data import NotPlainError
 from holdfast.arena.pure.slots import n_slots
-from holdfast.arena.pure.snapshots import Held
+from holdfast.arena.pure.snapshots import Held, SnapshotId
 from holdfast.arena.pure.tensors_head import HeadError
 from holdfast.base.clock import monotonic
 from holdfast.base.rank_log import rank_logger
 from holdfast.errors import SnapshotError
 from holdfast.snapshot._copy import Copying, Device, HostDevice
+from holdfast.snapshot._files import mapped_file
 from holdfast.snapshot._launcher_link import ChoiceUnknownError, LauncherLink, NoArenaError
 from holdfast.snapshot._live_state import LiveState
 from holdfast.snapshot._loading import load
@@ -175,19 +176,10 @@ class Taking:
         return None if chosen is None else chosen.step
 
     def _put_back(self) -> None:
-        chosen, index, rank = self._answer.restore, self._answer.slot, self._link.rank
-        found = self._arena.held(index) if index < self._arena.max_slots else None
+        chosen = self._answer.restore
         assert chosen is not None
-        if found is None or found.held.id != chosen:
-            raise MismatchError(f"slot {index} holds {found and found.held}, not {chosen}")
-        if (found.held.rank, found.held.world_size) != (rank, self._world_size):
-            raise MismatchError(
-                f"it is of rank {found.held.rank} of {found.held.world_size}, and this is rank "
-                f"{rank} of {self._world_size}"
-            )
-        mapped = self._arena.map_slot(index, is_populated=True)
-        memory = memoryview(mapped)[: found.n_bytes]
-        expected = self._arena.sum_of(index)
+        file = self._answer.file
+        memory, expected = self._in_memory(chosen) if file is None else mapped_file(file)
         saved = self._live.put_back(memory)
         if saved.step != chosen.step:
             raise MismatchError(f"its head is of step {saved.step}")
@@ -196,6 +188,20 @@ class Taking:
         if expected is not None and total != expected:
             raise MismatchError(f"its bytes have changed: their sum is {total}, it was {expected}")
         self._live.finish()
+
+    def _in_memory(self, chosen: SnapshotId) -> tuple[memoryview, int | None]:
+        """Its bytes, and their sum, if it is known."""
+        index, rank = self._answer.slot, self._link.rank
+        found = self._arena.held(index) if index < self._arena.max_slots else None
+        if found is None or found.held.id != chosen:
+            raise MismatchError(f"slot {index} holds {found and found.held}, not {chosen}")
+        if (found.held.rank, found.held.world_size) != (rank, self._world_size):
+            raise MismatchError(
+                f"it is of rank {found.held.rank} of {found.held.world_size}, and this is rank "
+                f"{rank} of {self._world_size}"
+            )
+        memory = memoryview(self._arena.map_slot(index, is_populated=True))[: found.n_bytes]
+        return memory, self._arena.sum_of(index)
 
     # ------------------------------------------------------------ taken
     def take(self, step: int, *, healthy: bool = True) -> bool:

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
+from holdfast.arena.pure import file_names
 from holdfast.base.pure.codec import (
     MAX_TEXT,
     Characters,
@@ -52,6 +53,7 @@ FAMILIES = {
         health,
         control_endpoint,
         snapshot_link,
+        file_names,
     )
     for name, table in vars(module).items()
     if name.isupper() and isinstance(table, dict)

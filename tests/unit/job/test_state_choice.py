@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from holdfast.arena.pure.snapshots import Ancestor, Beginning, Held, Holdings, Restore, SnapshotId
+from holdfast.arena.pure.snapshots import (
+    OF_A_FILE,
+    Ancestor,
+    Beginning,
+    Held,
+    Holdings,
+    OnDisk,
+    Refused,
+    Restore,
+    SnapshotId,
+)
 from holdfast.job.pure.membership import (
     Cadence,
     CyclePlace,
@@ -97,3 +107,71 @@ def test_the_cadence_is_that_of_the_node_for_which_snapshots_cost_most() -> None
     begins = state.begin(1, 0, PLACES)
     assert begins is not None
     assert begins.every == 5
+
+
+FILED = SnapshotId(OF_A_FILE, 0, 40)
+NEWER, OLDER = OnDisk("newer", 40, 2, "0,1"), OnDisk("older", 30, 2, "0,1")
+
+
+def with_files(
+    state: StateChoice, cycle: int, *held: Held, last_step: int = -1, refused: bool = False
+) -> Beginning:
+    """The next beginning, when both nodes have joined with two snapshots on disk."""
+    for rank, node in enumerate("ab"):
+        bad = (Refused(FILED, 1, "its sum is wrong"),) if refused and rank == 1 else ()
+        own = tuple(it for it in held if it.rank == rank)
+        holdings = Holdings(own, last_step, bad, files=(OLDER, NEWER))
+        state.joined(Join(node, Descriptor(node, node, 1, 1), cycle, None, holdings))
+    begins = state.begin(cycle + 1, 0, PLACES)
+    assert begins is not None
+    return begins
+
+
+def test_a_job_begins_from_what_another_one_has_left_on_disk() -> None:
+    begins = with_files(StateChoice(), -1)
+    assert begins == Beginning(Restore(FILED, 2, file="newer"))
+
+
+def test_its_own_snapshots_are_newer_than_those_on_disk() -> None:
+    state = StateChoice()
+    with_files(state, -1)
+    own = [Held(rank, 2, 0, 0, 41) for rank in (0, 1)]
+    begins = with_files(state, 0, *own, last_step=41)
+    assert begins.restore == Restore(SnapshotId(0, 0, 41), 2, 0)
+    assert begins.lineage == (Ancestor(0, 0, 0, 41),)
+
+
+def test_one_on_disk_that_a_rank_cannot_use_is_given_up_for_an_older_one() -> None:
+    state = StateChoice()
+    with_files(state, -1)
+    begins = with_files(state, 0, last_step=40, refused=True)  # another rank could use it
+    assert begins.restore == Restore(SnapshotId(OF_A_FILE, 0, 30), 2, 10, file="older")
+    assert begins.given_up == ("newer",)
+    assert begins.why == "rank 1 could not use step 40 on disk: its sum is wrong"
+
+
+def test_one_on_disk_that_leads_nowhere_twice_is_given_up() -> None:
+    state = StateChoice(progress=10)
+    times = [with_files(state, cycle, last_step=43).restore for cycle in (-1, 0)]
+    assert [it and (it.file, it.times) for it in times] == [("newer", 1), ("newer", 2)]
+    begins = with_files(state, 1, last_step=43)
+    assert begins.restore == Restore(SnapshotId(OF_A_FILE, 0, 30), 2, 13, file="older")
+    assert begins.given_up == ("newer",)
+    assert begins.why == "two cycles from step 40 on disk made fewer than 10 new steps each"
+
+
+def test_when_the_job_has_got_further_its_checkpoints_are_newer_than_the_disk() -> None:
+    """Its snapshots are lost, with a node."""
+    state = StateChoice(progress=10)
+    with_files(state, -1)
+    begins = with_files(state, 0, last_step=50)
+    assert begins == Beginning(given_up=("newer", "older"))
+
+
+def test_a_leader_that_takes_over_knows_what_is_given_up() -> None:
+    state = StateChoice()
+    before = Beginning(given_up=("newer",))
+    state.inherit(Round(1, PLACES, world_size=2, beginning=before))
+    begins = with_files(state, 1)
+    assert begins.restore is not None
+    assert begins.restore.file == "older"

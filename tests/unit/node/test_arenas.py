@@ -77,7 +77,7 @@ class Node:
 def node() -> Iterator[Node]:
     one = Node()
     yield one
-    one.arenas.end()
+    one.arenas.close()
 
 
 def trained(node: Node) -> None:
@@ -151,7 +151,7 @@ def test_a_rank_gets_the_memory_that_has_its_state_whatever_its_local_rank() -> 
     fds = {rank: node.arenas.answer(OpenArena(rank, MIB, 2))[1] for rank in (1, 2)}
     node.arenas.begin(*formed(2, beginning, first=2))
     assert node.arenas.answer(OpenArena(2, MIB, 2))[1] == fds[2]
-    node.arenas.end()
+    node.arenas.close()
 
 
 def test_a_state_that_is_gone_is_not_replaced_by_none(node: Node) -> None:
@@ -183,7 +183,7 @@ def test_with_little_memory_there_are_fewer_slots() -> None:
     node = Node(limit=5 * MIB)
     assert node.open(0, n_slots=3).n_slots == 2
     assert node.open(1, n_slots=3).n_slots == 2
-    node.arenas.end()
+    node.arenas.close()
 
 
 def test_a_limit_of_0_switches_snapshots_off() -> None:

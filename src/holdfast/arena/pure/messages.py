@@ -10,7 +10,7 @@ On the launcher's socket (``node/control_endpoint.py``), one request per connect
 from __future__ import annotations
 
 from holdfast.arena.pure.snapshots import SnapshotId
-from holdfast.base.pure.codec import Count, Text
+from holdfast.base.pure.codec import Count, Raw, Text
 from holdfast.base.pure.value import Value
 
 
@@ -30,6 +30,22 @@ class OpenArena(Value):
     iteration: Count = 0
 
 
+class FileToRestore(Value):
+    """A rank's part of a snapshot on disk; its bytes are checked before they are used.
+
+    Attributes:
+        path: Of the file, a safetensors file.
+        n_bytes: That it must have.
+        total: Sum of its bytes, as :mod:`holdfast.arena.sums` adds them; None: not known.
+        crc32: Likewise, as zlib has it; one of the two is known.
+    """
+
+    path: Raw
+    n_bytes: Count
+    total: int | None = None
+    crc32: Count | None = None
+
+
 class Arena(Value):
     """The rank may use this memory.
 
@@ -39,6 +55,7 @@ class Arena(Value):
         slot: The one that holds it.
         cycle: Of the life that begins.
         lost_steps: Steps computed again, for people; -1: not known.
+        file: It is not in memory, but there; None: it is in ``slot``.
     """
 
     n_slots: Count
@@ -46,6 +63,7 @@ class Arena(Value):
     restore: SnapshotId | None = None
     slot: Count = 0
     lost_steps: int = -1
+    file: FileToRestore | None = None
 
 
 class SnapshotCost(Value):

@@ -8,18 +8,26 @@ a step alone names nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from holdfast.base.pure.codec import Count, Text
+from holdfast.base.pure.codec import Count, Name, Raw, Text, Whole
 from holdfast.base.pure.value import Value
+
+OF_A_FILE = -1
+"""In place of the cycle, in the name of a snapshot that another job has left on disk: it is older
+than any of this job."""
+_CycleOrFile = Annotated[int, Whole(OF_A_FILE)]
 
 
 @dataclass(frozen=True, order=True)
 class SnapshotId:
-    """The state of all ranks after ``step`` steps, as a life has computed it."""
+    """The state of all ranks after ``step`` steps, as a life has computed it.
+
+    ``cycle``: or :data:`OF_A_FILE`.
+    """
 
     AS_LIST: ClassVar[bool] = True
-    cycle: Count
+    cycle: _CycleOrFile
     iteration: Count
     step: Count
 
@@ -53,6 +61,23 @@ class Refused(Value):
     why: Text
 
 
+class OnDisk(Value):
+    """Files of one snapshot in the folder of the node that says so (``--ft-snapshot-dir``).
+
+    Attributes:
+        name: Of the snapshot: equal in the folders of all nodes of the job that has written it.
+        step: Number of steps done.
+        world_size: Of the ranks that took it.
+        ranks: Those whose files are there, whole: a set, as :mod:`holdfast.base.pure.rank_sets`
+            has it.
+    """
+
+    name: Name
+    step: Count
+    world_size: Count
+    ranks: Raw
+
+
 class Holdings(Value):
     """Snapshots of a node, when its ranks are gone.
 
@@ -61,6 +86,7 @@ class Holdings(Value):
         last_step: The last step that any of its ranks has ended in the last life; -1: not known.
         refused: Snapshots that a rank of it could not use, and why.
         every: As agreed; 0: not agreed, as far as this node knows.
+        files: Snapshots of an earlier job, in the folder of this node.
     """
 
     SPARSE = True
@@ -69,6 +95,7 @@ class Holdings(Value):
     last_step: int = -1
     refused: tuple[Refused, ...] = ()
     every: Count = 0
+    files: tuple[OnDisk, ...] = ()
 
 
 class Restore(Value):
@@ -79,6 +106,7 @@ class Restore(Value):
         world_size: Of the ranks that took it.
         lost_steps: Steps that are computed again; -1: not known.
         times: So many lives in a row have begun from it, this one among them.
+        file: The name that it has on disk; empty: it is in memory.
     """
 
     SPARSE = True
@@ -87,6 +115,7 @@ class Restore(Value):
     world_size: Count
     lost_steps: int = -1
     times: Count = 1
+    file: Raw = ""
 
 
 @dataclass(frozen=True, order=True)
@@ -113,6 +142,7 @@ class Beginning(Value):
             of them are void.
         every: Snapshots are taken of steps that this divides; 0: not agreed yet.
         why: Why no newer snapshot could be chosen, for people; empty: it is the newest.
+        given_up: Names of snapshots on disk that are not used again, by no job.
     """
 
     SPARSE = True
@@ -121,3 +151,4 @@ class Beginning(Value):
     lineage: tuple[Ancestor, ...] = ()
     every: Count = 0
     why: Text = ""
+    given_up: tuple[Name, ...] = ()

@@ -377,12 +377,14 @@ class SnapshotRefused(Value):
     Attributes:
         step: Of the snapshot.
         of_cycle: That had taken it.
+        file: Its name on disk; empty: it is in memory.
     """
 
     rank: Count
     step: Count
     of_cycle: Count = 0
     why: Raw = ""
+    file: Raw = ""
 
 
 class SnapshotRestored(Value):
@@ -393,12 +395,14 @@ class SnapshotRestored(Value):
         of_cycle: That had taken it.
         lost_steps: Steps that are computed again; null: not known.
         why: No newer one could be used; empty: it is the newest that all have.
+        file: Its name on disk, where another job has left it; empty: it is in memory.
     """
 
     step: Count
     of_cycle: Count = 0
     lost_steps: int | None = None
     why: Raw = ""
+    file: Raw = ""
 
 
 class ControlRequest(Value):

@@ -4,6 +4,10 @@ Pure. Launchers list with their Join the snapshots of their nodes; the Round nam
 ranks begin from (:mod:`holdfast.arena.pure.choice`). A leader that takes over knows the lineage
 from the last Round, and the rest from the Joins that it gets itself: so nothing is decided twice or
 forgotten. A job without snapshots has nothing of this in its messages.
+
+Where none is in memory, the ranks begin from one that an earlier job has left on disk
+(:mod:`holdfast.arena.pure.file_choice`). It is given up as one in memory is, and also when the job
+has got further: from then on the checkpoints of the job are newer (invariant T-5).
 """
 
 from __future__ import annotations
@@ -13,8 +17,16 @@ from dataclasses import dataclass, field
 
 from holdfast.arena.pure import trust
 from holdfast.arena.pure.choice import choose, why_not_newer
+from holdfast.arena.pure.file_choice import choose_file
 from holdfast.arena.pure.lineage import cut, last_life
-from holdfast.arena.pure.snapshots import Ancestor, Beginning, Holdings, Restore
+from holdfast.arena.pure.snapshots import (
+    OF_A_FILE,
+    Ancestor,
+    Beginning,
+    Holdings,
+    Restore,
+    SnapshotId,
+)
 from holdfast.job.pure import membership as msg
 
 NOTICE_STEPS = 8
@@ -41,6 +53,10 @@ class StateChoice:
     """The snapshot that it began from."""
     _every: int = field(default=0, init=False)
     _costs: dict[str, msg.SnapshotCosts] = field(default_factory=dict, init=False)
+    _given_up: set[str] = field(default_factory=set, init=False)
+    """Names of snapshots on disk."""
+    _origin: int = field(default=0, init=False)
+    """Step of the one on disk that the job goes back to, or 0; steps after it are the job's own."""
     _is_used: bool = field(default=False, init=False)
     """A rank of the job has used snapshots."""
 
@@ -51,6 +67,9 @@ class StateChoice:
             self._is_used = True
             self._lineage, self._restore = beginning.lineage, beginning.restore
             self._every = beginning.every
+            self._given_up.update(beginning.given_up)
+            if beginning.restore is not None and beginning.restore.file:
+                self._origin = beginning.restore.snapshot.step
 
     def joined(self, join: msg.Join) -> None:
         """The ranks of this node are gone, and it holds this."""
@@ -92,14 +111,50 @@ class StateChoice:
             [it for _, holdings in self._holdings.values() for it in holdings.refused],
             self._restore.snapshot if is_spent and self._restore is not None else None,
         )
-        why = why_not_newer(chosen, world_size, self.progress)
+        reasons = [self._give_up(last_step, is_spent=is_spent)]
+        reasons.append(why_not_newer(chosen, world_size, self.progress))
+        snapshot, file = chosen.snapshot, ""
+        if snapshot is None:
+            on_disk = {node: holdings.files for node, (_, holdings) in self._holdings.items()}
+            found = choose_file(on_disk, ranks, self._given_up)
+            reasons.append(found.why)
+            if found.file is not None:
+                file, snapshot = found.file.name, SnapshotId(OF_A_FILE, 0, found.file.step)
         restore = None
-        if (snapshot := chosen.snapshot) is not None:
-            times = trust.times(self._restore, last_step, self.progress, snapshot)
+        if snapshot is not None:
+            last = self._restore if self._restore and self._restore.file == file else None
+            times = trust.times(last, last_step, self.progress, snapshot)
             lost = last_step - snapshot.step if last_step >= snapshot.step else -1
-            restore = Restore(snapshot, world_size, lost, times)
+            restore = Restore(snapshot, world_size, lost, times, file)
+        if chosen.snapshot is None:
+            self._origin = 0 if snapshot is None else snapshot.step
         self._restore, self._lineage = restore, cut(lives, chosen.snapshot)
-        return Beginning(restore, self._lineage, self._every, why)
+        why = next(filter(None, reasons), "")
+        given_up = tuple(sorted(self._given_up))
+        return Beginning(restore, self._lineage, self._every, why, given_up)
+
+    def _give_up(self, last_step: int, *, is_spent: bool) -> str:
+        """Give up snapshots on disk; why the one that the last life began from, for people."""
+        known = [it for _, holdings in self._holdings.values() for it in holdings.files]
+        passed = {
+            it.name for it in known if last_step - max(it.step, self._origin) >= self.progress
+        }
+        self._given_up.update(passed)
+        last = self._restore
+        if last is None or not last.file:
+            return ""
+        step = last.snapshot.step
+        refused = (it for _, holdings in self._holdings.values() for it in holdings.refused)
+        if (bad := next((it for it in refused if it.snapshot == last.snapshot), None)) is not None:
+            self._given_up.add(last.file)
+            return f"rank {bad.rank} could not use step {step} on disk: {bad.why}"
+        if is_spent:
+            self._given_up.add(last.file)
+            return (
+                f"two cycles from step {step} on disk made fewer than {self.progress} new steps "
+                "each"
+            )
+        return ""
 
     def cost(
         self, costs: msg.SnapshotCosts, cycle: int, nodes: Iterable[str]

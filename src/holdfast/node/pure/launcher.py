@@ -265,6 +265,12 @@ class Launcher:
     def __post_init__(self) -> None:
         self.node.survives_ranks = self.rules.survives_ranks
 
+    @property
+    def is_job_over(self) -> bool:
+        """Whether the job has ended on all nodes, as far as this launcher knows."""
+        last = self._last_words
+        return last is not None and (self.rules.is_of_one or last.outcome is not None)
+
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
         if self._has_quit:
