@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from holdfast.arena.pure import trust
-from holdfast.arena.pure.choice import choose, why_not_newer
+from holdfast.arena.pure.beginning import next_restore
 from holdfast.arena.pure.lineage import cut, last_life
 from holdfast.arena.pure.snapshots import Ancestor, Beginning, Holdings, Restore
+from holdfast.arena.pure.trust import PROGRESS
 from holdfast.job.pure import membership as msg
 
 NOTICE_STEPS = 8
@@ -29,7 +29,7 @@ class StateChoice:
         progress: New steps after which a snapshot counts as one that leads on.
     """
 
-    progress: int = 10
+    progress: int = PROGRESS
 
     _holdings: dict[str, tuple[int, Holdings]] = field(default_factory=dict, init=False)
     """By node: the cycle that it had ranks in, and its snapshots since."""
@@ -78,27 +78,22 @@ class StateChoice:
             return None
         lives = self._lineage if before is None else (*self._lineage, before)
         ranks = {it.node: range(it.rank_offset, it.rank_offset + it.nproc) for it in places}
-        world_size = sum(len(its) for its in ranks.values())
         last_step = -1
         if before is not None:
             known = self._holdings.values()
             of_it = (held.last_step for had, held in known if had == before.cycle)
             last_step = max(of_it, default=-1)
-        is_spent = trust.is_spent(self._restore, last_step, self.progress)
-        chosen = choose(
+        restore, why = next_restore(
             {node: holdings.held for node, (_, holdings) in self._holdings.items()},
             ranks,
             lives,
+            self._restore,
+            last_step,
             [it for _, holdings in self._holdings.values() for it in holdings.refused],
-            self._restore.snapshot if is_spent and self._restore is not None else None,
+            self.progress,
         )
-        why = why_not_newer(chosen, world_size, self.progress)
-        restore = None
-        if (snapshot := chosen.snapshot) is not None:
-            times = trust.times(self._restore, last_step, self.progress, snapshot)
-            lost = last_step - snapshot.step if last_step >= snapshot.step else -1
-            restore = Restore(snapshot, world_size, lost, times)
-        self._restore, self._lineage = restore, cut(lives, chosen.snapshot)
+        self._restore = restore
+        self._lineage = cut(lives, None if restore is None else restore.snapshot)
         return Beginning(restore, self._lineage, self._every, why)
 
     def cost(
