@@ -80,6 +80,10 @@ class Call(Value):
     """At most so many ranks work, the others stand by; None: all work."""
     work_s: float = 1.0
     """How long a rank works before it waits for the others."""
+    snapshots: bool = False
+    """Ranks take them, and begin from them."""
+    bad: float = 0.0
+    """So often a rank cannot use its part."""
 
 
 def random_call(seed: int, ranks: int = 8) -> Call:
@@ -102,4 +106,6 @@ def random_call(seed: int, ranks: int = 8) -> Call:
         kind = rng.choice([GuardDies, Cut, GuardStops, NodeStops])
         node_faults.append(GuardDies(at, node) if kind is GuardDies else kind(at, node, for_s))
     drops_odd, active = rng.random() < 0.2, rng.choice([None, None, rng.randint(1, ranks)])
-    return Call(ranks, per_node, tuple(faults), tuple(node_faults), drops_odd, active)
+    snapshots, bad = rng.random() < 0.7, rng.choice([0.0, 0.0, 0.1])
+    about = (tuple(faults), tuple(node_faults), drops_odd, active)
+    return Call(ranks, per_node, *about, snapshots=snapshots, bad=bad)

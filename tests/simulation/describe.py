@@ -206,6 +206,8 @@ def _up(one: guard.Effect) -> str:
             return f"-> rank {rank} leaves: {text}"
         case messages.Done(rank=rank):
             return f"-> rank {rank} is done"
+        case messages.RanksPlaced(places=places):
+            return f"-> places: {_ranks([place.rank for place in places])}"
         case messages.RanksReady(standings=standings):
             return f"-> ready: {_ranks([standing.rank for standing in standings])}"
     return ""
@@ -216,6 +218,9 @@ def _down(one: messages.Down) -> str:
         case messages.Commit(epoch, base, terminated):
             lost = f", without {_ranks(terminated)} of iteration {base}" if terminated else ""
             return f"=> iteration {epoch}{lost}"
+        case messages.BeginFrom(epoch, restore, why):
+            what = f"from {restore.snapshot}" if restore is not None else "from no snapshot"
+            return f"=> iteration {epoch} begins {what}{f': {why}' if why else ''}"
         case messages.AbortEpoch(epoch, causes):
             return f"=> abort iteration {epoch}: {_causes(causes)}"
         case messages.KillLateRanks(ranks=ranks, text=text):

@@ -6,7 +6,7 @@ has not sent with it; a cut link holds everything back until it heals, as TCP do
 
 A rank's function works for a while and then waits in a collective until every rank of its epoch is
 there, so one that is hung, lost or has raised keeps all others waiting. What must hold is in
-``call_promises.py``, and checked at every step.
+``call_promises.py``, and checked at every step; of snapshots, in ``simulated_call_snapshots.py``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from holdfast.arena.pure.messages import SnapshotUnusable
+from holdfast.arena.pure.snapshots import Held, SnapshotId
 from holdfast.base.pure.codec import decode, encode
 from holdfast.base.pure.common_events import TimePassed
 from holdfast.base.pure.kill_ladder import SIGKILL
@@ -29,6 +31,7 @@ from holdfast.inplace.pure.messages import (
     DOWN,
     UP,
     AbortEpoch,
+    BeginFrom,
     Commit,
     CoordinatorTimeouts,
     Done,
@@ -38,8 +41,11 @@ from holdfast.inplace.pure.messages import (
     HungAgain,
     JoinCall,
     Numbering,
+    OpenedArena,
+    Place,
     RankLeaves,
     RankReturned,
+    RanksPlaced,
     RanksReady,
     Standing,
     Up,
@@ -66,6 +72,7 @@ from tests.simulation.call_scenario import (
     What,
 )
 from tests.simulation.kernel import Alarm, Link, ProcessClock, World
+from tests.simulation.simulated_call_snapshots import Epochs, Memory, Slot
 
 PATIENCE = CoordinatorTimeouts(barrier_s=120.0, completion_s=120.0, silence_s=LIMITS.silence_s)
 HORIZON_S = 3600.0
@@ -92,6 +99,8 @@ class _Node:
         self.messages = 0
         self.lease_until: float | None = LIMITS.silence_s + 2 * PATIENCE.barrier_s
         """In the pages of its ranks."""
+        self.memories: dict[str, Memory] = {}
+        """Of its ranks' snapshots; the guard keeps those of the dead."""
 
     @property
     def name(self) -> str:
@@ -131,6 +140,11 @@ class _Process(Process):
         self.why = ""
         """and why, for people."""
         self.lease = RankLease(rank_fence_s(LIMITS.silence_s))
+        self.memory: Memory | None = None
+        self.expects: bool = False
+        """A message says what this epoch begins from;"""
+        self.begins: BeginFrom | None = None
+        """this one."""
 
     @property
     def stuck_since(self) -> float | None:
@@ -174,6 +188,7 @@ class CallSimulation(World):
         self._promises = Promises(call, self.clock, self.processes, self.fail)
         self._faults = {(fault.epoch, fault.rank): fault for fault in call.faults}
         self._arrived: dict[int, set[int]] = {}
+        self.epochs = Epochs(self.fail)
 
     # ------------------------------------------------------------ running
 
@@ -348,6 +363,8 @@ class CallSimulation(World):
                     self._disconnect(self.nodes[int(effect.node[4:])])
                 case _:
                     self._promises.check_told(effect)
+                    if isinstance(effect, BeginFrom):
+                        self._check_choice(effect)
                     for node in self.nodes:
                         self._tell_guard(node, effect)
         self._alarm.set()
@@ -383,6 +400,18 @@ class CallSimulation(World):
                         self.clock.call_in(self._short(), dies)
                 case gd.Renew():
                     node.lease_until = effect.until
+                case gd.HoldArena():
+                    memory = self.processes[effect.rank].memory
+                    assert memory is not None
+                    node.memories[memory.path] = memory
+                case gd.ReadSnapshots():
+                    kept = node.memories.values()
+                    found = tuple(it for memory in kept for it in memory.found())
+                    last_step = max((memory.last_step for memory in kept), default=-1)
+                    self._feed_guard(node, gd.SnapshotsRead(found, last_step))
+                case gd.VoidSnapshots():
+                    for memory in node.memories.values():
+                        memory.void(effect.but_until)
                 case gd.GuardQuits():
                     self._disconnect(node)
                 case _:
@@ -413,6 +442,9 @@ class CallSimulation(World):
             match effect:
                 case Commit():
                     process.commit = effect
+                    process.begins = None
+                case BeginFrom():
+                    process.begins = effect
                 case Exit() | rk.Unwind() | rk.MayLeave():
                     process.directive = effect
                 case AbortEpoch():
@@ -505,6 +537,11 @@ class CallSimulation(World):
             self._leaves(process, "discarded", fault=False)
             return
         process.assigned = Numbering(commit.epoch, place, world)
+        process.expects = commit.snapshots
+        if commit.snapshots:
+            active = self._n_active(process)
+            own = Place(process.number, place if place < active else -1, active)
+            self._feed_rank(process, RanksPlaced(commit.epoch, (own,)))
         self._enter(process)
 
     def _enter(self, process: _Process) -> None:
@@ -513,6 +550,8 @@ class CallSimulation(World):
         is_active = process.assigned.place < self._n_active(process)
         of = f"rank {process.assigned.place} of {process.assigned.world} in iteration {epoch}"
         self.say(process.name, f"{'calls the function' if is_active else 'stands by'} as {of}")
+        if is_active and self.call.snapshots:
+            self._does(process, self._short(), self._restores, epoch)
         process.works_from = self.clock.now
         process.works_until = self.clock.now + self.call.work_s
         if not is_active:
@@ -528,6 +567,74 @@ class CallSimulation(World):
         else:
             self._does(process, self.call.work_s, self._reach, epoch, late)
         self._feed_rank(process, rk.Entered())
+
+    # ------------------------------------------------------------ snapshots
+    def _check_choice(self, begins: BeginFrom) -> None:
+        """No newer state is there for all, unless a reason is given."""
+        members = [self.processes[number] for number in self._coordinator.members]
+        placed = [p for p in members if p.assigned.epoch == begins.epoch]
+        active = [p for p in placed if p.assigned.place < self._n_active(p)]
+        theirs = [
+            {
+                it.held.id
+                for memory in p.node.memories.values()
+                for it in memory.found()
+                if (it.held.rank, it.held.world_size) == (p.assigned.place, self._n_active(p))
+            }
+            for p in active
+        ]
+        newest = max(set[SnapshotId]().union(*theirs[:1]).intersection(*theirs), default=None)
+        chosen = None if begins.restore is None else begins.restore.snapshot
+        if "different assignments" in begins.why:
+            self.fail(f"epoch {begins.epoch}: not all ranks were asked for their places")
+        if chosen != newest and not begins.why:
+            self.fail(f"epoch {begins.epoch} begins from {chosen}, and all have {newest}")
+
+    def _restores(self, process: _Process, epoch: int) -> None:
+        if process.user_epoch != epoch or process.hang is not None:
+            return
+        if process.expects and process.begins is None:
+            self._does(process, 0.01, self._restores, epoch)
+            return
+        if process.memory is None:
+            process.memory = Memory(process.name)
+            self._feed_rank(process, OpenedArena(process.number, 0))
+        chosen, slot, begins = None, None, process.begins
+        if begins is not None and begins.restore is not None:
+            chosen = begins.restore.snapshot
+            slot = process.node.memories[begins.path].slots[begins.slot]
+        place, world = process.assigned.place, self._n_active(process)
+        step = self.epochs.begins(epoch, place, world, slot, chosen)
+        process.memory.last_step = step
+        if chosen is not None and self._rng.random() < self.call.bad:
+            self._feed_rank(process, SnapshotUnusable(process.number, chosen, "its sum is wrong"))
+            self._raises(process, "the snapshot cannot be restored")
+            return
+        self._does(process, self._short(), self._steps, epoch)
+
+    def _steps(self, process: _Process, epoch: int) -> None:
+        """One step, and the snapshot of it, unless the step's collective waits for another rank."""
+        place, active = process.assigned.place, self._n_active(process)
+        if process.user_epoch != epoch or process.hang is not None:
+            return
+        if not self.epochs.may_step(epoch, place, active):
+            self._does(process, 0.02, self._steps, epoch)
+            return
+        step = self.epochs.done[epoch][place] + 1
+        assert process.memory is not None
+        process.memory.last_step = step
+        slot = process.memory.begin()
+        slot.state = self.epochs.state(epoch, step)
+        copies_s = self._rng.random() * self.call.work_s * 0.1
+        self._does(process, copies_s, self._copied, epoch, step, slot)
+
+    def _copied(self, process: _Process, epoch: int, step: int, slot: Slot) -> None:
+        if process.user_epoch != epoch:
+            return  # interrupted in the middle of it
+        place, active = process.assigned.place, self._n_active(process)
+        slot.held = Held(place, active, 0, epoch, step)
+        self.epochs.done[epoch][place] = step
+        self._does(process, self._short(), self._steps, epoch)
 
     def _n_active(self, process: _Process) -> int:
         world = process.assigned.world

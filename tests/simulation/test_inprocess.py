@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
+from holdfast.arena.pure import beginning, choice
+from holdfast.inplace.pure import guard
 from holdfast.inplace.pure.escalation import MOST
 from tests.simulation.call_promises import Outcome
 from tests.simulation.call_scenario import (
@@ -17,9 +20,12 @@ from tests.simulation.call_scenario import (
     NodeStops,
     RankFault,
     What,
+    random_call,
 )
 from tests.simulation.inprocess import CallSimulation
+from tests.simulation.kernel import Violation
 from tests.simulation.simulate import simulate_call
+from tests.simulation.simulated_call_snapshots import Memory
 
 
 def ends(call: Call, seed: int = 1) -> list[str]:
@@ -141,3 +147,48 @@ def test_messages_per_node_do_not_grow_with_the_number_of_nodes() -> None:
         simulation.run()
         most.append(max(node.messages for node in simulation.nodes))
     assert most[0] == most[1]
+
+
+def simulate_snapshots(first: int, n: int) -> int:
+    """Calls whose ranks take snapshots; returns how many ranks have begun from one."""
+    restored = 0
+    for seed in range(first, first + n):
+        call = random_call(seed, (2, 3, 4)[seed % 3]).but(snapshots=True)
+        simulation = CallSimulation(call, seed)
+        simulation.run()
+        restored += simulation.epochs.restored
+    return restored
+
+
+def test_all_ranks_of_an_iteration_begin_from_one_snapshot_or_all_from_none() -> None:
+    """T-1 and T-2, and the newest that is there; of fresh seeds."""
+    assert simulate_snapshots(random.SystemRandom().randrange(2**31), 200) > 20
+
+
+def any_state(self: guard.Guard, place: object, chosen: object) -> tuple[str, int]:
+    return next(((it.path, it.slot) for it in self._found if it.held.id == chosen), ("", 0))
+
+
+def newest_of_any(held: Any, *_: object) -> choice.Chosen:
+    return choice.Chosen(max((it.id for its in held.values() for it in its), default=None))
+
+
+def never_void(self: Memory, but_until: object) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "bug"),
+    [
+        (guard.Guard, "_where", any_state),
+        (beginning, "choose", newest_of_any),
+        (Memory, "void", never_void),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_the_simulator_finds_a_bug_in_the_choice_of_a_snapshot(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, name: str, bug: Any
+) -> None:
+    monkeypatch.setattr(kind, name, bug)
+    with pytest.raises((Violation, KeyError)):
+        simulate_snapshots(0, 600)

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.arena.pure import choice, trust
+from holdfast.arena.pure import beginning, choice, trust
 from holdfast.arena.pure.choice import Chosen
 from holdfast.arena.pure.snapshots import Held
-from holdfast.job.pure import state_choice
 from holdfast.job.pure.assign import Policy as NodePolicy
 from holdfast.job.pure.membership import EXCLUDE, Round
 from holdfast.job.pure.rules import Rules
@@ -140,8 +139,8 @@ def never_spent(*args: object) -> bool:
 @pytest.mark.parametrize(
     ("kind", "name", "bug"),
     [
-        (state_choice, "choose", newest_of_any),
-        (state_choice, "choose", without_refused),
+        (beginning, "choose", newest_of_any),
+        (beginning, "choose", without_refused),
         (SimulatedArenas, "void", never_void),
         (StateChoice, "inherit", forgets),
         (trust, "is_spent", never_spent),

@@ -1,12 +1,14 @@
-"""Make and map an arena, reserve and commit its slots (layout and order: ``pure/layout.py``)."""
+"""Make and map an arena, reserve and commit its slots (layout and order: ``pure/layout.py``).
+
+The node guard of a restart in place maps arenas, too: nothing slow is imported.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import _thread
 import fcntl
 import mmap
 import os
-import threading
 from typing import NamedTuple
 
 from holdfast.arena.pure import layout
@@ -94,7 +96,7 @@ class ArenaMemory:
         except (OSError, ValueError) as error:
             raise ArenaError(f"memory for snapshots cannot be mapped: {error}") from error
         self.words = memoryview(self._head).cast("q")
-        self._barrier = threading.Lock()
+        self._barrier = _thread.allocate_lock()
         version = self.words[layout.VERSION]
         if version != layout.LAYOUT_VERSION:
             raise ArenaError(
@@ -154,11 +156,15 @@ class ArenaMemory:
         except (OSError, ValueError) as error:
             raise ArenaError(f"slot {index} of the snapshots cannot be mapped: {error}") from error
         for advice in _ADVICE:
-            with contextlib.suppress(OSError):  # this kernel does not know it
+            try:  # noqa: SIM105 - contextlib is slow to import, for the node guard
                 mapped.madvise(getattr(mmap, advice))
+            except OSError:  # this kernel does not know it
+                pass
         if is_populated:
-            with contextlib.suppress(OSError):  # Linux before 5.14: met one by one
+            try:  # noqa: SIM105
                 mapped.madvise(_MADV_POPULATE_READ)
+            except OSError:  # Linux before 5.14: met one by one
+                pass
         return mapped
 
     # ------------------------------------------------------------ contents

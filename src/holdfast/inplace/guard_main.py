@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from holdfast.evidence.collector import Collector
     from holdfast.evidence.pure.evidence import RankDigest
     from holdfast.evidence.sources import DumpedStacks, KeptSamples
+    from holdfast.inplace.kept_arenas import KeptArenas
     from holdfast.net.pure.frames import Message
 
 LISTENER_FD = 3
@@ -106,6 +107,7 @@ class GuardProcess:
         self._coordinator: Channel | None = None
         self._unsent: list[Message] = []
         self._has_quit = False
+        self._arenas: KeptArenas | None = None
         self._alone_until: float | None = clock.monotonic() + _ALONE_S
         # Pods of one host may have its name in common, and count their pids each for itself.
         self._node = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
@@ -323,12 +325,32 @@ class GuardProcess:
                 for rank in self._ranks.values():
                     assert rank.page is not None
                     rank.page.words[layout.LEASE_UNTIL] = effect.until or 0.0
+            case machine.HoldArena():
+                self._hold_arena(effect)
+            case machine.ReadSnapshots():
+                read = machine.SnapshotsRead(()) if self._arenas is None else self._arenas.read()
+                self._feed(read)
+            case machine.VoidSnapshots():
+                if self._arenas is not None:
+                    self._arenas.void(effect.but_until)
             case machine.GuardQuits():
                 self._has_quit = True
                 if self._coordinator is not None:
                     self._coordinator.close()
             case _:
                 assert_never(effect)
+
+    def _hold_arena(self, effect: machine.HoldArena) -> None:
+        from holdfast.inplace.kept_arenas import KeptArenas  # noqa: PLC0415 - for some calls
+
+        rank = self._ranks.get(effect.rank)
+        if rank is None:
+            return
+        self._arenas = self._arenas or KeptArenas()
+        try:
+            self._arenas.keep(rank.process.pid, effect.fd)
+        except OSError as error:
+            self._warn(f"snapshots of rank {effect.rank} are lost when it dies: {error}")
 
     def _take_evidence(self, rank: _RankLink, effect: machine.TakeRankEvidence) -> None:
         from holdfast.evidence.collector import Collector  # noqa: PLC0415 - when a rank is late

@@ -19,7 +19,9 @@ import signal
 import threading
 import weakref
 from collections.abc import Callable
+from typing import Protocol
 
+from holdfast.arena.pure.messages import SnapshotUnusable
 from holdfast.base import wait_for
 from holdfast.base.clock import monotonic
 from holdfast.base.own_descriptor import OwnDescriptor
@@ -66,6 +68,21 @@ os.register_at_fork(after_in_child=_leave_sessions_in_child)
 def is_in_call() -> bool:
     """Whether this process runs a function that restarts in place."""
     return bool(_sessions)
+
+
+def current() -> Session | None:
+    """Of the call that this process is in."""
+    return next(iter(_sessions), None)
+
+
+class EpochSnapshots(Protocol):
+    """Takes the snapshots of an epoch."""
+
+    def abandon(self) -> None:
+        """Commit nothing that the computation has not come to yet: it is cut short. Any thread."""
+
+    def leave(self) -> bool:
+        """Take no more; returns when no thread writes any more. False: one does."""
 
 
 class Session:
@@ -127,6 +144,15 @@ class Session:
         self._owns_atomic = self._is_atomic_due = False
         interrupt.atomic.on_left = self._wake_watcher
         self._is_closed = False
+        self._begins: msg.BeginFrom | None = None
+        self._has_begun = threading.Event()
+        self._snapshots: EpochSnapshots | None = None
+        self.key = os.urandom(8).hex()
+        """Of this call, in this process."""
+        self.born_world = 0
+        """How many ranks the call began with."""
+        self.arena_fd = -1
+        """Memory for the snapshots of this process, in all epochs; -1: none yet."""
         self._fence_at: float | None = None
         self._stamps = Stamps(page.words, layout.AUTOMATIC, layout.THREAD)
         wake_up, waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -149,6 +175,7 @@ class Session:
     def begin(self, world: int) -> None:
         """Start the threads, and tell the guard that this rank is here."""
         _sessions.add(self)
+        self.born_world = world
         self._stamps.begin()
         self._watcher.start()
         self._lease_watcher.start()
@@ -180,6 +207,53 @@ class Session:
                 self._wake_watcher()
             return directive
 
+    # ------------------------------------------------------------ snapshots
+
+    @property
+    def born(self) -> int:
+        """The number that this process was born with."""
+        return self._rank
+
+    @property
+    def epoch(self) -> int:
+        """The one that runs."""
+        return self._machine.epoch
+
+    def place(self, place: msg.Place) -> None:
+        """This rank has its place in an epoch that begins from snapshots."""
+        self.feed(msg.RanksPlaced(self.epoch, (place,)))
+
+    def begin_from(self) -> msg.BeginFrom | None:
+        """The snapshot that all ranks of this epoch begin from; None: as the call began.
+
+        Waits until all ranks have their places. The user's code: it may be interrupted.
+        """
+        self._has_begun.wait()
+        return self._begins
+
+    def keep_arena(self, fd: int) -> None:
+        """Have the guard keep the memory of this process's snapshots."""
+        self.arena_fd = fd
+        self.feed(msg.OpenedArena(self._rank, fd))
+
+    def refuse(self, unusable: SnapshotUnusable) -> None:
+        """This rank cannot begin from a snapshot."""
+        self.feed(unusable)
+
+    def takes(self, snapshots: EpochSnapshots) -> None:
+        """They are taken from now on, until this epoch is over."""
+        self._snapshots = snapshots
+
+    def abandon_snapshots(self) -> None:
+        """Before collectives are aborted."""
+        if self._snapshots is not None:
+            self._snapshots.abandon()
+
+    def leave_snapshots(self) -> bool:
+        """The function has been left. False: a thread of it still writes."""
+        snapshots, self._snapshots = self._snapshots, None
+        return snapshots is None or snapshots.leave()
+
     def must_unwind(self) -> bool:
         """Whether an abort has come: the main thread's work is in vain."""
         with self._lock:
@@ -210,6 +284,8 @@ class Session:
                 thread.join(_JOIN_S)
         self._stamps.end()
         self._client.close()
+        if self.arena_fd >= 0:
+            os.close(self.arena_fd)
         self._wake_up.close()
         self._waker.close()
 
@@ -226,7 +302,14 @@ class Session:
             match effect:
                 case msg.Commit():
                     self._commit = effect
+                    self._begins = None
+                    self._has_begun.clear()
+                    if not effect.snapshots:
+                        self._has_begun.set()
                     self._woken.notify_all()
+                case msg.BeginFrom():
+                    self._begins = effect
+                    self._has_begun.set()
                 case msg.Exit() | machine.Unwind() | machine.MayLeave():
                     self._directive = effect
                     self._woken.notify_all()

@@ -171,6 +171,7 @@ class RestartableCall:
             interval_s=in_seconds(arguments.progress_watchdog_interval),
         )
         exits.callback(self._session.close)
+        exits.callback(self._session.leave_snapshots)
         self._session.begin(self._state.world_size)
 
     def _attachment(self, page_fd: int) -> msg.Attach:
@@ -261,6 +262,8 @@ class RestartableCall:
         self._assigned.store = None
         self._state.set_distributed_vars()
         self._show_number()
+        if commit.snapshots:
+            self._session.place(self._place())
         self._page.words[layout.MANUAL] = 0.0
         self._session.mark_progress()
         self._call(function)
@@ -281,6 +284,12 @@ class RestartableCall:
         if state.mode is not Mode.ACTIVE:
             return None
         return state.rank if state.active_rank is None else state.active_rank
+
+    def _place(self) -> msg.Place:
+        """As the assignment has it; ``initialize`` changes no places."""
+        state, number = self._state, self._number()
+        world = state.active_world_size or state.world_size
+        return msg.Place(self._born, -1 if number is None else number, world)
 
     def _show_number(self) -> None:
         number = self._number()
@@ -372,6 +381,10 @@ class RestartableCall:
     def _unwind(self) -> None:
         self._result = None
         self._session.mark_progress()
+        if not self._session.leave_snapshots():
+            raise InternalError(
+                f"rank {self._state.rank} leaves: a copy of its state for a snapshot has not ended"
+            )
         if abort_distributed.is_aborted() and not self._groups_stay:
             abort_distributed.discard_process_groups()
         if self._abort_left_with is not None:
@@ -449,6 +462,7 @@ class RestartableCall:
     def _abort(self, causes: tuple[Cause, ...]) -> None:
         self._causes_of_abort = causes
         self._groups_stay = False
+        self._session.abandon_snapshots()
         store = self._store
         if store is not None:
             store.hang_up()

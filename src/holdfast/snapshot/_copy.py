@@ -112,12 +112,21 @@ class Copying:
 
     Attributes:
         is_spoiled: Weights changed while they were copied; nothing was committed.
+        is_committed: It is whole.
     """
 
     def __init__(
-        self, device: Device, ring: Ring, slot: Slot, captured: Captured, held: Held
+        self,
+        device: Device,
+        ring: Ring,
+        slot: Slot,
+        captured: Captured,
+        held: Held,
+        abandoned: threading.Event | None = None,
     ) -> None:
-        self.is_spoiled = self._is_failed = False
+        """Nothing is copied yet. ``abandoned``: set before the computation is cut short."""
+        self.is_spoiled = self.is_committed = self._is_failed = False
+        self._abandoned = abandoned
         self._device = device
         self._ring = ring
         self._slot = slot
@@ -152,6 +161,9 @@ class Copying:
     def _run(self) -> None:
         device, slot, captured = self._device, self._slot, self._captured
         device.wait_for(device.mark() if self._versions is None else self._mark)
+        if self._abandoned is not None and self._abandoned.is_set():
+            self._is_failed = True  # aborted collectives bring a device here, with a broken state
+            return
         self._ring.arena.begin(slot.index)
         of = [*captured.fenced, *self._changing]
         into = slot.views(captured.head, captured.names)
@@ -165,6 +177,7 @@ class Copying:
         self._check()
         if not self.is_spoiled:
             self._ring.commit(slot, self._held, captured.head.n_bytes)
+            self.is_committed = True
 
     def fence(self) -> None:
         """Before weights change: the computation that follows waits for the copies."""

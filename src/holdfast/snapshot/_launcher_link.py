@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from holdfast.arena.pure.messages import Arena, OpenArena, SnapshotCost, SnapshotUnusable
 from holdfast.base.pure.codec import MessageError, decode, encode, family
 from holdfast.errors import SnapshotError
-from holdfast.fault_tolerance.data import FT_LAUNCHER_IPC_SOCKET_ENV_VAR
 from holdfast.net import endpoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from holdfast.arena.arena import ArenaMemory
     from holdfast.arena.pure.snapshots import SnapshotId
+    from holdfast.inplace.session import EpochSnapshots
     from holdfast.net.pure.frames import Message
 
 ANSWER_S = 30.0
@@ -34,9 +34,19 @@ class ChoiceUnknownError(NoArenaError):
 class LauncherLink:
     """The launcher of this rank, which has the global number ``rank``."""
 
+    call = ""
+    """That restarts in place;"""
+    iteration = 0
+    """and how many times its function was called before."""
+    source: ArenaMemory | None = None
+    """Holds the snapshot to restore; None: the memory that was opened."""
+
     def __init__(self, path: str, rank: int) -> None:
         self.path = path
         self.rank = rank
+
+    def takes(self, taking: EpochSnapshots) -> None:
+        """Snapshots are taken from now on."""
 
     def open_arena(self, slot_bytes: int, n_slots: int) -> tuple[Arena, int]:
         """The answer, and the descriptor of the memory, which is the caller's to close.
@@ -78,8 +88,8 @@ class LauncherLink:
         except NoArenaError as lost:
             why += f" (and the launcher does not know: {lost})"
         return SnapshotError(
-            f"the snapshot of step {snapshot.step} cannot be restored: {why}. The launchers "
-            "choose an older one, or the checkpoint, at the next restart"
+            f"the snapshot of step {snapshot.step} cannot be restored: {why}. At the next restart "
+            "all ranks begin from an older one, or from the checkpoint"
         )
 
     def unknown(self, error: Exception) -> SnapshotError:
@@ -102,26 +112,3 @@ class LauncherLink:
                     raise
         except OSError as error:
             raise ChoiceUnknownError(str(error)) from error
-
-
-def launcher_link() -> LauncherLink | None:
-    """None: no launcher has started this process, or it is a child of a rank.
-
-    Or it restarts in place: the launchers choose a snapshot for a cycle, and not for each restart.
-    """
-    path, rank = os.environ.get(FT_LAUNCHER_IPC_SOCKET_ENV_VAR), os.environ.get("RANK", "")
-    if not path or not rank.isdecimal() or _is_child() or restarts_in_place():
-        return None
-    return LauncherLink(path, int(rank))
-
-
-def restarts_in_place() -> bool:
-    """Whether this runs in a function of :class:`holdfast.inprocess.Wrapper`."""
-    session = sys.modules.get("holdfast.inplace.session")
-    return session is not None and bool(session.is_in_call())
-
-
-def _is_child() -> bool:
-    """Of ``multiprocessing``: it has the variables of its rank, and is not the rank."""
-    module = sys.modules.get("multiprocessing.process")
-    return module is not None and module.parent_process() is not None

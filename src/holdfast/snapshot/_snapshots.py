@@ -6,7 +6,7 @@ import sys
 
 from holdfast.base.rank_log import rank_logger
 from holdfast.errors import SnapshotError
-from holdfast.snapshot._launcher_link import launcher_link, restarts_in_place
+from holdfast.snapshot._link import launcher_link, restarts_in_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ class Snapshots:
     ``take`` copies it, as fast as memory is copied; no rank waits for another, nor for a network.
     When the job restarts, its launchers choose the newest snapshot that all ranks have, and
     ``restore`` puts it back. Under plain ``python`` or ``torchrun`` both do nothing, and ``take``
-    costs 0.1 µs; so it is in a function of :class:`holdfast.inprocess.Wrapper`, and for a second
-    training in the same process.
+    costs 0.1 µs; so it is for a second training in the same process. In a function of
+    :class:`holdfast.inprocess.Wrapper`, which makes it anew in each iteration, both work with any
+    launcher or none, and all ranks of an iteration begin from one snapshot.
 
     Each keyword names a part of the state, and these can be put back:
 
@@ -134,8 +135,12 @@ class Snapshots:
 
     def _begin(self) -> Taking | None:
         """The first time, where there is a launcher that gives memory."""
-        if self._link is None and restarts_in_place():
-            LOGGER.warning("no snapshots are taken in a function that restarts in place")
+        if self._link is not None and restarts_in_place() and not self._link.call:
+            LOGGER.warning(
+                "no snapshots are taken: make Snapshots in the function that restarts in place, "
+                "anew in each iteration"
+            )
+            return None
         if self._link is None or self._taking is not None:
             return None
         from holdfast.snapshot._taking import begin  # noqa: PLC0415 - imports torch

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import statistics
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -80,17 +81,22 @@ def begin(
     except OSError as error:
         os.close(fd)
         raise link.unknown(error) from error
-    return Taking(link, live, device, arena, answer, n_bytes, beside=beside, every=every)
+    taking = Taking(link, live, device, arena, answer, n_bytes, beside=beside, every=every)
+    link.takes(taking)
+    return taking
 
 
-_lives: set[tuple[int, str, int]] = set()
+_lives: dict[tuple[int, str, int], tuple[str, int]] = {}
+"""By process, memory and cycle: the call that restarts in place, and its iteration."""
 
 
 def _is_first(link: LauncherLink, cycle: int) -> bool:
-    """No other training of this process has had this memory in this cycle."""
+    """No other training of this process has had this memory in this cycle and iteration."""
     life = os.getpid(), link.path, cycle
-    is_first = life not in _lives
-    _lives.add(life)
+    call, iteration = _lives.setdefault(life, (link.call, -1))
+    is_first = call == link.call and iteration < link.iteration
+    if is_first:
+        _lives[life] = call, link.iteration
     return is_first
 
 
@@ -130,6 +136,8 @@ class Taking:
         self.on_end: Callable[[], None] = _nothing
         self._link, self._live, self._device = link, live, device
         self._arena, self._answer = arena, answer
+        self._source = link.source or arena
+        self._abandoned = threading.Event()
         self._words = arena.words
         self._ring = Ring(arena, device)
         self._beside = beside
@@ -176,9 +184,8 @@ class Taking:
         return None if chosen is None else chosen.step
 
     def _put_back(self) -> None:
-        chosen = self._answer.restore
+        chosen, file = self._answer.restore, self._answer.file
         assert chosen is not None
-        file = self._answer.file
         memory, expected = self._in_memory(chosen) if file is None else mapped_file(file)
         saved = self._live.put_back(memory)
         if saved.step != chosen.step:
@@ -192,7 +199,7 @@ class Taking:
     def _in_memory(self, chosen: SnapshotId) -> tuple[memoryview, int | None]:
         """Its bytes, and their sum, if it is known."""
         index, rank = self._answer.slot, self._link.rank
-        found = self._arena.held(index) if index < self._arena.max_slots else None
+        found = self._source.held(index) if index < self._source.max_slots else None
         if found is None or found.held.id != chosen:
             raise MismatchError(f"slot {index} holds {found and found.held}, not {chosen}")
         if (found.held.rank, found.held.world_size) != (rank, self._world_size):
@@ -200,8 +207,8 @@ class Taking:
                 f"it is of rank {found.held.rank} of {found.held.world_size}, and this is rank "
                 f"{rank} of {self._world_size}"
             )
-        memory = memoryview(self._arena.map_slot(index, is_populated=True))[: found.n_bytes]
-        return memory, self._arena.sum_of(index)
+        memory = memoryview(self._source.map_slot(index, is_populated=True))[: found.n_bytes]
+        return memory, self._source.sum_of(index)
 
     # ------------------------------------------------------------ taken
     def take(self, step: int, *, healthy: bool = True) -> bool:
@@ -239,15 +246,16 @@ class Taking:
             self._words[layout.SKIPPED] = self._skipped
             return False
         cycle = self._answer.cycle
-        held = Held(self._link.rank, self._world_size, cycle, 0, step)
-        copying = Copying(self._device, self._ring, slot, captured, held)
+        held = Held(self._link.rank, self._world_size, cycle, self._link.iteration, step)
+        copying = Copying(self._device, self._ring, slot, captured, held, self._abandoned)
         if self._beside:
             copying.stage()
             self._copying = copying
             self._copier.do(lambda: self._run(copying, slot))
         else:
             copying.run()
-            self._on_committed(slot)
+            if copying.is_committed:
+                self._on_committed(slot)
         return True
 
     def _is_due(self, step: int) -> bool:
@@ -262,7 +270,7 @@ class Taking:
         except Exception:
             LOGGER.exception("a snapshot could not be copied")
             return
-        if not copying.is_spoiled:
+        if copying.is_committed:
             self._on_committed(slot)
 
     def _on_committed(self, slot: Slot) -> None:
@@ -369,6 +377,21 @@ class Taking:
         self.on_end()
         self._end_copy()
         self._close_quietly()
+
+    def abandon(self) -> None:
+        """The computation is about to be cut short: commit no state that it has not come to."""
+        self._abandoned.set()
+
+    def leave(self) -> bool:
+        """The function that restarts in place was left. False: a thread of this one still runs."""
+        self.on_end()
+        self._abandoned.set()
+        self._hook.remove()
+        is_over = self._copier.close(_CLOSE_S) and self._helper.close(_CLOSE_S)
+        if is_over:
+            self._ring.close()
+            os.close(self._arena.fd)
+        return is_over
 
     def _close_quietly(self) -> None:
         self._hook.remove()

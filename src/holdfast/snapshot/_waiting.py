@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from holdfast.arena.arena import ArenaMemory
 from holdfast.arena.pure.snapshots import SnapshotId
-from holdfast.snapshot._launcher_link import ChoiceUnknownError, NoArenaError, launcher_link
+from holdfast.snapshot._launcher_link import ChoiceUnknownError, NoArenaError
+from holdfast.snapshot._link import launcher_link
 from holdfast.snapshot._saved import MismatchError, Saved
 
 _ANY_SLOTS = 2

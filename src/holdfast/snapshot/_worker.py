@@ -22,12 +22,14 @@ class Worker:
             self._thread.start()
         self._tasks.put(task)
 
-    def close(self, timeout_s: float) -> None:
-        """Wait until all is done."""
-        if self._thread is not None:
-            self._tasks.put(None)
-            self._thread.join(timeout_s)
-            self._thread = None
+    def close(self, timeout_s: float) -> bool:
+        """Wait until all is done; False: it is not, after so long."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return True
+        self._tasks.put(None)
+        thread.join(timeout_s)
+        return not thread.is_alive()
 
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:

@@ -161,3 +161,12 @@ def test_a_life_of_another_term_is_another_life() -> None:
     """A leader that died may have formed a cycle of that number, too."""
     assert belongs(held(0, 5), LIFE)
     assert not belongs(held(0, 5, term=1), LIFE)
+
+
+def test_snapshots_of_all_restarts_in_place_count_up_to_the_one_that_a_cycle_begins_from() -> None:
+    """Guards have voided all that those have left behind."""
+    in_place = [Held(0, 1, 0, iteration, step) for iteration, step in [(0, 5), (1, 7), (2, 6)]]
+    assert all(belongs(it, LIFE) for it in in_place)
+    [left] = cut(LIFE, SnapshotId(0, 1, 7))
+    assert [belongs(it, [left]) for it in in_place] == [True, True, False]
+    assert not belongs(Held(0, 1, 0, 1, 8), [left])

@@ -613,13 +613,13 @@ def test_a_second_training_in_the_process_is_not_restored_to_the_first(
     assert second.take(8) is False
 
 
-def test_a_function_that_restarts_in_place_has_no_snapshots(
+def test_snapshots_made_outside_of_a_function_that_restarts_in_place_take_none_in_it(
     make: Make, launcher: SnapshotLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The choice of the launchers is a cycle's; a reserve rank would begin from it alone."""
+    """Steps of all iterations would have the same names."""
     from holdfast.inplace import session
 
-    monkeypatch.setattr(session, "_sessions", {object()})
     snapshots = make(model=nn.Linear(2, 2))
+    monkeypatch.setattr(session, "_sessions", {object()})
     assert snapshots.restore(otherwise=lambda: 3) == 3
     assert snapshots.take(4) is False

@@ -41,7 +41,7 @@ class Chosen(Value):
 
 def choose(
     held: Mapping[str, Iterable[Held]],
-    places: Mapping[str, range],
+    places: Mapping[str, Collection[int]],
     lineage: Collection[Ancestor],
     refused: Collection[Refused] = (),
     spent: SnapshotId | None = None,
@@ -59,7 +59,7 @@ def choose(
     ranks_with: dict[SnapshotId, set[int]] = {}
     sizes: dict[SnapshotId, int] = {}
     for node, snapshots in held.items():
-        ranks = places.get(node, range(0))
+        ranks = places.get(node, ())
         for it in snapshots:
             if belongs(it, lineage):
                 sizes[it.id] = it.world_size

@@ -7,6 +7,10 @@
 Everything else is void: the first 6, and the 8. So a snapshot that was given up, because a rank
 could not use it or because it led nowhere, never comes back: the life after it begins from an older
 one, or anew.
+
+Restarts in place are lives within a cycle. At each, the guards of the nodes void all snapshots that
+it does not go back to (``inplace/pure/guard.py``); so all that are left of a cycle belong to it, up
+to the one that the next cycle begins from.
 """
 
 from __future__ import annotations
@@ -17,18 +21,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-ANY_STEP = 2**63 - 1
+ANY = 2**63 - 1
 
 
-def last_life(term: int, cycle: int, iteration: int = 0) -> Ancestor:
-    """A life that has ended, with all of its steps."""
-    return Ancestor(term, cycle, iteration, ANY_STEP)
+def last_life(term: int, cycle: int) -> Ancestor:
+    """A cycle that has ended, with all of its restarts in place and their steps."""
+    return Ancestor(term, cycle, ANY, ANY)
 
 
 def belongs(held: Held, lineage: Iterable[Ancestor]) -> bool:
-    """Whether a snapshot is of one of these lives, at a step before it was left."""
-    life = held.term, held.cycle, held.iteration
-    return any((it.term, it.cycle, it.iteration) == life and held.step <= it.step for it in lineage)
+    """Whether a snapshot is of one of these cycles, from before it was left."""
+    return any(
+        it.term == held.term
+        and it.cycle == held.cycle
+        and (held.iteration, held.step) <= (it.iteration, it.step)
+        for it in lineage
+    )
 
 
 def cut(lineage: Iterable[Ancestor], at: SnapshotId | None) -> tuple[Ancestor, ...]:
@@ -37,7 +45,7 @@ def cut(lineage: Iterable[Ancestor], at: SnapshotId | None) -> tuple[Ancestor, .
         return ()
     kept: list[Ancestor] = []
     for life in lineage:
-        if (life.cycle, life.iteration) == (at.cycle, at.iteration):
-            return (*kept, Ancestor(life.term, life.cycle, life.iteration, at.step))
+        if life.cycle == at.cycle:
+            return (*kept, Ancestor(life.term, life.cycle, at.iteration, at.step))
         kept.append(life)
     raise ValueError(f"{at} is of no life of {lineage}")

@@ -7,39 +7,51 @@ a step alone names nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
-
-from holdfast.base.pure.codec import Count, Name, Raw, Text, Whole
+from holdfast.base.pure.codec import Count, Name, OrMinusOne, Raw, Text
 from holdfast.base.pure.value import Value
 
 OF_A_FILE = -1
 """In place of the cycle, in the name of a snapshot that another job has left on disk: it is older
 than any of this job."""
-_CycleOrFile = Annotated[int, Whole(OF_A_FILE)]
 
 
-@dataclass(frozen=True, order=True)
-class SnapshotId:
+class _Ordered(Value):
+    """As tuples of their fields are. Imported by the node guard: without ``dataclasses``."""
+
+    def __lt__(self, other: _Ordered) -> bool:
+        return (*vars(self).values(),) < (*vars(other).values(),)
+
+    def __le__(self, other: _Ordered) -> bool:
+        return (*vars(self).values(),) <= (*vars(other).values(),)
+
+    def __gt__(self, other: _Ordered) -> bool:
+        return other < self
+
+    def __ge__(self, other: _Ordered) -> bool:
+        return other <= self
+
+
+class SnapshotId(_Ordered):
     """The state of all ranks after ``step`` steps, as a life has computed it.
 
     ``cycle``: or :data:`OF_A_FILE`.
     """
 
-    AS_LIST: ClassVar[bool] = True
-    cycle: _CycleOrFile
+    AS_LIST = True
+
+    cycle: OrMinusOne
     iteration: Count
     step: Count
 
 
-@dataclass(frozen=True, order=True)
-class Held:
+class Held(_Ordered):
     """A committed snapshot of one rank, in the memory of the node that says so.
 
     ``term``: of the leader that had formed the cycle; see :class:`Ancestor`.
     """
 
-    AS_LIST: ClassVar[bool] = True
+    AS_LIST = True
+
     rank: Count
     world_size: Count
     cycle: Count
@@ -118,15 +130,15 @@ class Restore(Value):
     file: Raw = ""
 
 
-@dataclass(frozen=True, order=True)
-class Ancestor:
-    """A life that the present one goes back to, up to the step at which it left that one.
+class Ancestor(_Ordered):
+    """A cycle that the present life goes back to, up to this step of this restart in place.
 
     The leader of a later term may form a cycle of the same number, where the one before it died
     with its decision: so its term is part of the name of a life.
     """
 
-    AS_LIST: ClassVar[bool] = True
+    AS_LIST = True
+
     term: Count
     cycle: Count
     iteration: Count

@@ -10,6 +10,8 @@ from __future__ import annotations
 from holdfast.arena.pure.snapshots import Restore, SnapshotId
 
 LIVES = 2
+PROGRESS = 10
+"""New steps that make up for it, unless the user says otherwise."""
 
 
 def is_spent(last: Restore | None, last_step: int, progress: int) -> bool:

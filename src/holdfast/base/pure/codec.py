@@ -360,6 +360,7 @@ def _form(wanted: Any) -> Form:
 # ---------------------------------------------------------------- types of a field
 if TYPE_CHECKING:
     Count: TypeAlias = int
+    OrMinusOne: TypeAlias = int
     Instant: TypeAlias = float
     Limit: TypeAlias = float
     Name: TypeAlias = str
@@ -367,6 +368,7 @@ if TYPE_CHECKING:
     Text: TypeAlias = str
 else:
     Count = Whole(0)
+    OrMinusOne = Whole(-1)
     Instant = Number()
     Limit = Number(0.0, float("inf"))
     Name = Characters(1)

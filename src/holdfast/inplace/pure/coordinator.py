@@ -22,6 +22,12 @@ after, all go back to the one before (``Commit.base``). Two ranks that report th
 worlds of different size, have computed different assignments: the call ends for all, rather than
 train with two rank 3s.
 
+Snapshots. With RanksReady each guard lists the snapshots of its ranks. Where there are some of this
+call, each rank reports the place that its assignment gives it, and then the coordinator names the
+newest snapshot whose parts all are on the nodes that need them, or none, by the rule of the
+launchers' leader (``arena/pure/beginning.py``). A rank waits for that only where it restores. T-1:
+all ranks of an epoch begin from one snapshot, or all from none.
+
 Invariants: R-1 a place has one owner per epoch. R-2 every member of an epoch is Ready for the same
 next one, or is gone, or the call ends for all; in bounded time, since each wait has a deadline and
 guards answer Kill with Dead.
@@ -32,6 +38,7 @@ from __future__ import annotations
 import enum
 import json
 
+from holdfast.arena.pure.messages import SnapshotUnusable
 from holdfast.base.pure.common_events import TimePassed
 from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.never import assert_never
@@ -47,6 +54,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
+
+    from holdfast.arena.pure.snapshots import Holdings, Restore
 
 MAX_CAUSES = 64
 """Causes in one message: the first ones explain, and a frame has a size limit."""
@@ -108,11 +117,12 @@ class CallPhase(enum.Enum):
 class _Member:
     """One rank that takes part."""
 
-    __slots__ = ("done", "node", "standing")
+    __slots__ = ("done", "node", "place", "standing")
 
     def __init__(self, node: str) -> None:
         self.node = node
         self.done = False
+        self.place: msg.Place | None = None
         self.standing: msg.Standing | None = None
 
 
@@ -147,6 +157,11 @@ class Coordinator:
         self._complete_at: float | None = None
         self._not_before = 0.0
         self._start_faults = StartFaults(timeouts.max_start_faults)
+        self._holdings: dict[str, Holdings] = {}
+        """By node: the snapshots of its ranks, when they were ready."""
+        self._awaits_places = False
+        self._restore: Restore | None = None
+        """The snapshot that the epoch began from."""
 
     @property
     def members(self) -> AbstractSet[int]:
@@ -203,7 +218,9 @@ class Coordinator:
                 return self._done(node, message, now)
             case msg.RanksReady():
                 return self._ready(node, message, now)
-            case msg.RankReturned() | msg.HungAgain():
+            case msg.RanksPlaced():
+                return self._placed(node, message)
+            case msg.RankReturned() | msg.HungAgain() | msg.OpenedArena() | SnapshotUnusable():
                 return []
             case msg.GuardBeat():
                 return [Tell(node, msg.Echo(message.sent_at))]
@@ -270,7 +287,56 @@ class Coordinator:
             if member is not None and member.standing is None:
                 member.standing = standing
                 self._waiting -= 1
+        if ready.holdings is not None:
+            self._holdings[node] = ready.holdings
         return self._commit_if_all_ready(now)
+
+    # ------------------------------------------------------------ snapshots
+
+    def _placed(self, node: str, placed: msg.RanksPlaced) -> list[Effect]:
+        if self.phase is not CallPhase.RUNNING or placed.epoch != self.epoch:
+            return []
+        for place in placed.places:
+            if (member := self._member(node, place.rank)) is not None:
+                member.place = place
+        return self._begin_if_all_are_placed()
+
+    def _begin_if_all_are_placed(self) -> list[Effect]:
+        places = [m.place for m in self._members.values() if m.place is not None]
+        is_due = self._awaits_places and self.phase is CallPhase.RUNNING
+        if not is_due or len(places) < len(self._members):
+            return []
+        self._awaits_places = False
+        by_node: dict[str, set[int]] = {}
+        for member in self._members.values():
+            if member.place is not None and member.place.place >= 0:
+                by_node.setdefault(member.node, set()).add(member.place.place)
+        called = [place for place in places if place.place >= 0]
+        worlds = {place.world for place in called}
+        restore, why = None, "ranks computed different assignments"
+        if worlds == {len(called)} == {sum(map(len, by_node.values()))}:
+            restore, why = self._choose(by_node)
+        self._restore = restore
+        return [msg.BeginFrom(self.epoch, restore, why)]
+
+    def _choose(self, places: Mapping[str, set[int]]) -> tuple[Restore | None, str]:
+        # Needed where snapshots are used, and the guard of a node starts while its ranks wait.
+        from holdfast.arena.pure.beginning import next_restore  # noqa: PLC0415
+        from holdfast.arena.pure.lineage import last_life  # noqa: PLC0415
+        from holdfast.arena.pure.trust import PROGRESS  # noqa: PLC0415
+
+        held = {node: holdings.held for node, holdings in self._holdings.items()}
+        # Guards void the snapshots that an epoch does not go back to: the rest is one history.
+        cycles = {it.cycle for its in held.values() for it in its}
+        return next_restore(
+            held,
+            places,
+            [last_life(0, cycle) for cycle in cycles],
+            self._restore,
+            max((it.last_step for it in self._holdings.values()), default=-1),
+            [refused for it in self._holdings.values() for refused in it.refused],
+            PROGRESS,
+        )
 
     # ------------------------------------------------------------ faults
 
@@ -298,6 +364,7 @@ class Coordinator:
         self._not_before = now + max(self._timeouts.last_call_wait_s, wait_s)
         for member in self._members.values():
             member.standing = None
+        self._holdings.clear()
         self._waiting = len(self._members)
         return [msg.AbortEpoch(self.epoch, tuple(self._causes))]
 
@@ -328,12 +395,13 @@ class Coordinator:
             return [*effects, *self._over("no rank is left")]
         if self.phase is CallPhase.ABORTING:
             return effects + self._commit_if_all_ready(now)
-        return effects + self._finish_if_all_done()
+        return effects + self._begin_if_all_are_placed() + self._finish_if_all_done()
 
     def _lose_node(self, node: str, how: str, now: float) -> list[Effect]:
         if self._last_message_at.pop(node, None) is None:
             return []
         self._lost_nodes.add(node)
+        self._holdings.pop(node, None)
         ranks = sorted(rank for rank, member in self._members.items() if member.node == node)
         text = f"the guard of {node} is gone: {how}"
         return self._remove(
@@ -391,12 +459,14 @@ class Coordinator:
         self.epoch += 1
         self.phase = CallPhase.RUNNING
         self._barrier_at = None
+        self._awaits_places = bool(self._holdings)
         for member in self._members.values():
             member.done = False
+            member.place = None
         self._waiting = len(self._members)
         start_faults = self._start_faults.in_a_row
-        commit = msg.Commit(self.epoch, base, tuple(terminated), causes, start_faults, verdict)
-        return [commit]
+        about = causes, start_faults, verdict, self._awaits_places
+        return [msg.Commit(self.epoch, base, tuple(terminated), *about)]
 
     def _causes_in_order(self) -> tuple[Cause, ...]:
         """As they came, with echoes (errors that name a peer) last."""

@@ -19,6 +19,12 @@ the clock starts anew with each epoch, and where the rank comes back from waitin
 
 Tickless: the page is read when the earliest limit could run out, not before.
 
+Snapshots (docs/decisions/0053). The guard keeps the memory of its ranks' snapshots when they die. A
+list of them goes up with RanksReady, when no rank writes any more. BeginFrom comes when all ranks
+have their places: the guard voids newer snapshots before any rank can take another, and tells each
+rank where the state of its place is. Until a snapshot of this cycle is held, the choice of the
+launchers for the cycle stays in force, and no list is sent.
+
 Fencing. When the guard's lease runs out, or its connection ends, the others may go on without this
 node: its ranks are asked to leave, and get SIGKILL if they do not (``inplace/pure/timing.py``).
 
@@ -30,6 +36,8 @@ from __future__ import annotations
 
 import enum
 
+from holdfast.arena.pure.messages import SnapshotUnusable
+from holdfast.arena.pure.snapshots import Held, Holdings, Refused, SnapshotId
 from holdfast.base.pure.common_events import TimePassed
 from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.kill_ladder import SIGNALLED, SIGTERM, STUCK, TAKING_EVIDENCE, KillLadder
@@ -95,6 +103,24 @@ class RankEvidenceTaken(Value):
     seen: RankDigest | None = None
 
 
+class FoundSnapshot(Value):
+    """A committed snapshot in a slot of the memory file at ``path``."""
+
+    held: Held
+    path: str
+    slot: int
+
+
+class SnapshotsRead(Value):
+    """All snapshots that the guard keeps; the answer to :class:`ReadSnapshots`.
+
+    ``last_step``: the last one that any of them has ended; -1: not known.
+    """
+
+    found: tuple[FoundSnapshot, ...]
+    last_step: int = -1
+
+
 Event = (
     msg.JoinCall
     | RankMessage
@@ -103,6 +129,7 @@ Event = (
     | CoordinatorGone
     | MarksRead
     | RankEvidenceTaken
+    | SnapshotsRead
     | TimePassed
 )
 """``JoinCall``: a rank of this node is connected. ``Down``: a message from the coordinator."""
@@ -144,11 +171,39 @@ class Renew(Value):
     until: float | None
 
 
+class HoldArena(Value):
+    """Map the memory with descriptor ``fd`` of this rank's process, and keep it."""
+
+    rank: int
+    fd: int
+
+
+class ReadSnapshots(Value):
+    """Read the list of all snapshots that are kept, and feed :class:`SnapshotsRead`, now."""
+
+
+class VoidSnapshots(Value):
+    """Void those newer than this one; None: all."""
+
+    but_until: SnapshotId | None
+
+
 class GuardQuits(Value):
     """No rank of this node is left: nothing more to do."""
 
 
-Effect = TellRank | msg.Up | OfGuard | ReadPage | TakeRankEvidence | Signal | Renew | GuardQuits
+OfSnapshots = HoldArena | ReadSnapshots | VoidSnapshots
+Effect = (
+    TellRank
+    | msg.Up
+    | OfGuard
+    | ReadPage
+    | TakeRankEvidence
+    | Signal
+    | Renew
+    | OfSnapshots
+    | GuardQuits
+)
 """``Up`` goes to the coordinator. ``OfGuard`` goes to the launchers of these ranks, where there are
 some; nothing depends on it."""
 
@@ -170,6 +225,9 @@ class _GuardedRank:
         self.number = number
         self.at = _At.WAITING
         self.standing: msg.Standing | None = None
+        self.place: msg.Place | None = None
+        self.has_reported_place = False
+        """The coordinator knows its place."""
         self.clock_from = 0.0
         self.epoch_from = 0.0
         self.has_soft_fault = False
@@ -244,6 +302,11 @@ class Guard:
         self._is_lost = False
         self._fence_at: float | None = None
         self._restart: _Restart | None = None
+        self._holds_arenas = False
+        self._found: tuple[FoundSnapshot, ...] = ()
+        """When all ranks of this node were ready."""
+        self._refused: list[Refused] = []
+        self._standings: tuple[msg.Standing, ...] = ()
 
     @property
     def ranks(self) -> frozenset[int]:
@@ -267,6 +330,7 @@ class Guard:
             case (
                 msg.AbortEpoch()
                 | msg.Commit()
+                | msg.BeginFrom()
                 | msg.KillLateRanks()
                 | msg.Exit()
                 | msg.RankRefused()
@@ -281,6 +345,8 @@ class Guard:
                 return self._judge(event.rank, event.marks, now)
             case RankEvidenceTaken():
                 return self._conclude_evidence(event.rank, event.seen, now)
+            case SnapshotsRead():
+                return [self._ready_with(event)]
             case TimePassed():
                 return self._pass_time(now)
             case _:
@@ -323,12 +389,23 @@ class Guard:
                 self._rest(rank)
                 rank.standing = message.standings[0]
                 return self._ready_if_all_are()
+            case msg.RanksPlaced():
+                if message.epoch != self._epoch or rank.at is not _At.RUNNING:
+                    return []
+                rank.place = message.places[0]
+                return self._placed_if_all_are()
+            case msg.OpenedArena():
+                self._holds_arenas = True
+                return [HoldArena(number, message.fd)]
+            case SnapshotUnusable():
+                self._refused.append(Refused(message.snapshot, message.rank, message.why))
+                return []
             case msg.FaultReported() | msg.Done():
                 if message.epoch == self._epoch and rank.at is _At.RUNNING:
                     self._rest(rank)
             case msg.RankLeaves():
                 self._rest(rank, _At.OUT)
-                return [message, *self._ready_if_all_are()]
+                return [message, *self._ready_if_all_are(), *self._placed_if_all_are()]
             case msg.RankReturned():
                 return self._drop(number)
             case msg.HungAgain():
@@ -357,7 +434,50 @@ class Guard:
             return []
         for rank in here:
             rank.standing = None
-        return [msg.RanksReady(self._epoch, standings)]
+        self._standings = standings
+        return [ReadSnapshots() if self._holds_arenas else self._ready_with(SnapshotsRead(()))]
+
+    def _ready_with(self, read: SnapshotsRead) -> msg.RanksReady:
+        standings, self._standings = self._standings, ()
+        self._found = read.found
+        holdings = None
+        if self._refused or any(it.held.cycle == self._cycle for it in read.found):
+            held = tuple(it.held for it in read.found)
+            holdings = Holdings(held, read.last_step, tuple(self._refused))
+        return msg.RanksReady(self._epoch, standings, holdings)
+
+    def _placed_if_all_are(self) -> list[Effect]:
+        """Places go up once for the node, when the last of its ranks has one."""
+        here = self._here()
+        places = tuple(
+            rank.place for rank in here if rank.place is not None and not rank.has_reported_place
+        )
+        if self._is_lost or not places or len(places) < len(here):
+            return []
+        for rank in here:
+            rank.has_reported_place = True
+        return [msg.RanksPlaced(self._epoch, places)]
+
+    def _begin_from(self, message: msg.BeginFrom) -> list[Effect]:
+        """Void newer snapshots first: a rank that gets the message takes new ones."""
+        if message.epoch != self._epoch:
+            return []
+        chosen = None if message.restore is None else message.restore.snapshot
+        self._refused.clear()
+        effects: list[Effect] = [VoidSnapshots(chosen)] if self._holds_arenas else []
+        for number, rank in self._ranks.items():
+            path, slot = self._where(rank.place, chosen)
+            effects.append(TellRank(number, message.but(path=path, slot=slot)))
+        return effects
+
+    def _where(self, place: msg.Place | None, chosen: SnapshotId | None) -> tuple[str, int]:
+        if place is not None and chosen is not None:
+            for it in self._found:
+                held = it.held
+                is_its = (held.rank, held.world_size) == (place.place, place.world)
+                if is_its and held.id == chosen:
+                    return it.path, it.slot
+        return "", 0
 
     def _lose_rank(self, number: int, how: str) -> list[Effect]:
         rank = self._ranks.get(number)
@@ -377,7 +497,9 @@ class Guard:
     def _drop(self, number: int) -> list[Effect]:
         """Nothing more comes from this rank."""
         rank = self._ranks.pop(number)
-        effects: list[Effect] = [] if rank.at is _At.OUT else self._ready_if_all_are()
+        effects: list[Effect] = []
+        if rank.at is not _At.OUT:
+            effects = [*self._ready_if_all_are(), *self._placed_if_all_are()]
         if not self._ranks:
             self._beat_at = self._answered_at = self._fence_at = None
             self._is_over = True
@@ -406,6 +528,8 @@ class Guard:
                     effects.append(self._restart.ended(message, now))
                     self._restart = None
                 return effects
+            case msg.BeginFrom():
+                return self._begin_from(message)
             case msg.AbortEpoch():
                 if message.epoch != self._epoch:
                     return []
@@ -452,7 +576,8 @@ class Guard:
 
     def _start(self, rank: _GuardedRank, now: float) -> None:
         rank.at = _At.RUNNING
-        rank.standing = None
+        rank.standing = rank.place = None
+        rank.has_reported_place = False
         rank.clock_from = rank.epoch_from = now
         rank.has_soft_fault = rank.spared = False
         self._look_in(rank, self._limits.soft_s, now)

@@ -3,10 +3,11 @@
 Their JSON form follows from their fields (``base/pure/codec.py``).
 
     up     JoinCall FaultReported RankLeaves Done RanksReady     rank -> guard -> coordinator
-           Dead RankReturned GuardBeat HungAgain
-    down   AbortEpoch Commit KillLateRanks Exit            coordinator -> guard -> rank
+           RanksPlaced Dead RankReturned GuardBeat HungAgain
+    down   AbortEpoch Commit BeginFrom KillLateRanks Exit  coordinator -> guard -> rank
            RankRefused Echo
-    only between a rank and its guard: Attach, before all others; Hosting, GuardLog
+    only between a rank and its guard: Attach, before all others; Hosting, GuardLog; OpenedArena,
+    SnapshotUnusable
 
 Connections keep order and lose nothing while they last; with one, its sender is lost. *Epoch*: one
 call of the wrapped function by all ranks, counted 0, 1, 2 ... (the user's ``iteration``). A message
@@ -22,6 +23,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, TypeAlias
 
+from holdfast.arena.pure.messages import SnapshotUnusable
+from holdfast.arena.pure.snapshots import Holdings, Restore
 from holdfast.base.pure.codec import Count, Raw, Text, Whole, family
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.evidence import RankDigest, Verdict
@@ -64,6 +67,14 @@ class Standing(Value):
     assigned: Numbering
     base: Numbering
     seen: RankDigest | None = None
+
+
+class Place(Value):
+    """A rank's number for its function in an epoch, of ``world``; -1: it is not called there."""
+
+    rank: Rank
+    place: Rank
+    world: World
 
 
 # ---------------------------------------------------------------- up
@@ -110,10 +121,34 @@ class Done(Value):
 
 
 class RanksReady(Value):
-    """These ranks have left ``epoch`` behind and wait for the next."""
+    """These ranks have left ``epoch`` behind and wait for the next.
+
+    ``holdings``: the snapshots of all ranks that were on the node, as its guard finds them; None:
+    the next epoch does not begin from any of them.
+    """
+
+    SPARSE = True
 
     epoch: Epoch
     standings: tuple[Standing, ...]
+    holdings: Holdings | None = None
+
+
+class RanksPlaced(Value):
+    """In an epoch that begins from snapshots: these ranks have computed their assignment."""
+
+    epoch: Epoch
+    places: tuple[Place, ...]
+
+
+class OpenedArena(Value):
+    """To a guard from its rank: memory of its snapshots, ``fd`` in its process.
+
+    The guard keeps it when the rank dies.
+    """
+
+    rank: Rank
+    fd: Count
 
 
 class Dead(Value):
@@ -166,7 +201,8 @@ class Commit(Value):
     ``terminated``: the places of lost ranks, as numbered in epoch ``base``: the input of the rank
     assignment. ``causes``: of the epoch before. ``start_faults``: how many epochs before
     this one have failed at their start, one after the other. ``verdict``: which ranks held up the
-    others, after a hang; None: there was none, or a rank died in another way.
+    others, after a hang; None: there was none, or a rank died in another way. ``snapshots``: ranks
+    say which places they get, and :class:`BeginFrom` follows.
     """
 
     epoch: Epoch
@@ -175,6 +211,23 @@ class Commit(Value):
     causes: tuple[Cause, ...]
     start_faults: Count = 0
     verdict: Verdict | None = None
+    snapshots: bool = False
+
+
+class BeginFrom(Value):
+    """All ranks of ``epoch`` begin from this snapshot; None: from none.
+
+    ``why``: why it is no newer one, for people. To a rank its guard adds where its part is: in a
+    slot of the memory file ``path``; "": the function is not called on this rank.
+    """
+
+    SPARSE = True
+
+    epoch: Epoch
+    restore: Restore | None = None
+    why: Text = ""
+    path: Raw = ""
+    slot: Count = 0
 
 
 class KillLateRanks(Value):
@@ -218,12 +271,15 @@ Up = (
     | RankLeaves
     | Done
     | RanksReady
+    | RanksPlaced
+    | OpenedArena
+    | SnapshotUnusable
     | Dead
     | RankReturned
     | GuardBeat
     | HungAgain
 )
-Down = AbortEpoch | Commit | KillLateRanks | Exit | RankRefused | Echo
+Down = AbortEpoch | Commit | BeginFrom | KillLateRanks | Exit | RankRefused | Echo
 
 
 # ---------------------------------------------------------------- between a rank and its guard

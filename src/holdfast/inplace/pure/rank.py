@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import enum
 
+from holdfast.arena.pure.messages import SnapshotUnusable
 from holdfast.base.pure.never import assert_never
 from holdfast.base.pure.value import Value
 from holdfast.inplace.pure import messages as msg
@@ -61,6 +62,9 @@ Event = (
     | msg.FaultReported
     | msg.Done
     | msg.RanksReady
+    | msg.RanksPlaced
+    | msg.OpenedArena
+    | SnapshotUnusable
     | msg.RankLeaves
     | msg.RankReturned
     | Entered
@@ -86,9 +90,9 @@ Directive = msg.Commit | msg.Exit | Unwind | MayLeave
 """The main thread's next step. A later one replaces an earlier one that was not taken yet, except
 ``Commit``: that is taken first, since it says from which assignment all ranks start."""
 
-Effect = msg.Up | msg.AbortEpoch | Interrupt | Directive
+Effect = msg.Up | msg.AbortEpoch | msg.BeginFrom | Interrupt | Directive
 """``Up`` goes to the guard. ``Abort`` is for the watcher, which carries it out and then feeds
-:class:`AbortDone`."""
+:class:`AbortDone`. ``BeginFrom`` is for the user's code, where it restores a snapshot."""
 
 
 class RankPhase(enum.Enum):
@@ -138,7 +142,7 @@ class RankMachine:
     def handle(self, event: Event) -> list[Effect]:
         """The effects of ``event``, in order."""
         match event:
-            case msg.JoinCall():
+            case msg.JoinCall() | msg.RanksPlaced() | msg.OpenedArena() | SnapshotUnusable():
                 return [event]
             case Entered():
                 return self._enter()
@@ -163,6 +167,8 @@ class RankMachine:
                 return self._exit(event)
             case msg.RankRefused():
                 return self._fail(event.text)
+            case msg.BeginFrom():
+                return [event] if event.epoch == self.epoch else []
             case msg.KillLateRanks() | msg.Echo():
                 return []
             case _:

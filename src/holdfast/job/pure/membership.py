@@ -23,12 +23,11 @@ from functools import cached_property
 from typing import Annotated, ClassVar
 
 from holdfast.arena.pure.snapshots import Beginning, Holdings
-from holdfast.base.pure.codec import Count, Limit, Name, Raw, Text, Whole, family
+from holdfast.base.pure.codec import Count, Limit, Name, OrMinusOne, Raw, Text, Whole, family
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.evidence import RankDigest, Verdict
 from holdfast.job.pure.workload import OneOrMore, Workload
 
-OrMinusOne = Annotated[int, Whole(-1)]
 ExitCode = Annotated[int, Whole(0, 255)]
 SHUTDOWN = "ShutdownWorkload"
 EXCLUDE = "ExcludeThisNode"

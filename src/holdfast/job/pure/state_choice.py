@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from holdfast.arena.pure import trust
-from holdfast.arena.pure.choice import choose, why_not_newer
+from holdfast.arena.pure.beginning import next_restore
 from holdfast.arena.pure.file_choice import choose_file
 from holdfast.arena.pure.lineage import cut, last_life
 from holdfast.arena.pure.snapshots import (
@@ -24,6 +24,7 @@ from holdfast.arena.pure.snapshots import (
     Ancestor,
     Beginning,
     Holdings,
+    OnDisk,
     Restore,
     SnapshotId,
 )
@@ -41,7 +42,7 @@ class StateChoice:
         progress: New steps after which a snapshot counts as one that leads on.
     """
 
-    progress: int = 10
+    progress: int = trust.PROGRESS
 
     _holdings: dict[str, tuple[int, Holdings]] = field(default_factory=dict, init=False)
     """By node: the cycle that it had ranks in, and its snapshots since."""
@@ -97,41 +98,41 @@ class StateChoice:
             return None
         lives = self._lineage if before is None else (*self._lineage, before)
         ranks = {it.node: range(it.rank_offset, it.rank_offset + it.nproc) for it in places}
-        world_size = sum(len(its) for its in ranks.values())
         last_step = -1
         if before is not None:
             known = self._holdings.values()
             of_it = (held.last_step for had, held in known if had == before.cycle)
             last_step = max(of_it, default=-1)
-        is_spent = trust.is_spent(self._restore, last_step, self.progress)
-        chosen = choose(
+        restore, why = next_restore(
             {node: holdings.held for node, (_, holdings) in self._holdings.items()},
             ranks,
             lives,
+            self._restore,
+            last_step,
             [it for _, holdings in self._holdings.values() for it in holdings.refused],
-            self._restore.snapshot if is_spent and self._restore is not None else None,
+            self.progress,
         )
-        reasons = [self._give_up(last_step, is_spent=is_spent)]
-        reasons.append(why_not_newer(chosen, world_size, self.progress))
-        snapshot, file = chosen.snapshot, ""
-        if snapshot is None:
+        is_spent = trust.is_spent(self._restore, last_step, self.progress)
+        reasons = [self._give_up(last_step, is_spent=is_spent), why]
+        in_memory = None if restore is None else restore.snapshot
+        if restore is None:
             on_disk = {node: holdings.files for node, (_, holdings) in self._holdings.items()}
             found = choose_file(on_disk, ranks, self._given_up)
             reasons.append(found.why)
             if found.file is not None:
-                file, snapshot = found.file.name, SnapshotId(OF_A_FILE, 0, found.file.step)
-        restore = None
-        if snapshot is not None:
-            last = self._restore if self._restore and self._restore.file == file else None
-            times = trust.times(last, last_step, self.progress, snapshot)
-            lost = last_step - snapshot.step if last_step >= snapshot.step else -1
-            restore = Restore(snapshot, world_size, lost, times, file)
-        if chosen.snapshot is None:
-            self._origin = 0 if snapshot is None else snapshot.step
-        self._restore, self._lineage = restore, cut(lives, chosen.snapshot)
+                restore = self._from_disk(found.file, last_step)
+            self._origin = 0 if restore is None else restore.snapshot.step
+        self._restore, self._lineage = restore, cut(lives, in_memory)
         why = next(filter(None, reasons), "")
         given_up = tuple(sorted(self._given_up))
         return Beginning(restore, self._lineage, self._every, why, given_up)
+
+    def _from_disk(self, file: OnDisk, last_step: int) -> Restore:
+        snapshot = SnapshotId(OF_A_FILE, 0, file.step)
+        last = self._restore if self._restore and self._restore.file == file.name else None
+        times = trust.times(last, last_step, self.progress, snapshot)
+        lost = last_step - file.step if last_step >= file.step else -1
+        return Restore(snapshot, file.world_size, lost, times, file.name)
 
     def _give_up(self, last_step: int, *, is_spent: bool) -> str:
         """Give up snapshots on disk; why the one that the last life began from, for people."""
