@@ -321,8 +321,8 @@ class Round:
     while its cycle runs; later ones have other spares and successors. ``after``: the version of the
     round before; empty: there was none. ``beginning``: the snapshot that all ranks begin from;
     None: no rank of the job has used snapshots. ``witness``: has a vote; empty: none has.
-    ``since``: who had a vote in the rounds before, from the last settled one on; empty: whoever has
-    not received them does not learn that.
+    ``since``: the launchers that had a vote in each round before, from the last settled one on;
+    empty: a launcher that has not received these rounds does not learn that.
     """
 
     RARE: ClassVar[tuple[str, ...]] = ("beginning", "witness", "since")
