@@ -42,7 +42,7 @@ NAMES = (
     "incident_scale",
     "snapshot",
 )
-BY_NAME = ("why", "why_in_place", "job_scale")
+BY_NAME = ("why", "why_in_place", "job_scale", "snapshot_jobs")
 """Measurements that take minutes and run only if they are named."""
 _HERE = Path(__file__).parent
 

@@ -18,6 +18,7 @@ from tests.waiting import until
 from torch import nn
 
 from bench.figures import Bar, Report
+from holdfast.arena.pure.cadence import cadence
 from holdfast.snapshot import Snapshots
 
 REPEATS = 15
@@ -32,6 +33,12 @@ def _cpu_ms(call: Callable[[], object], repeats: int = REPEATS) -> list[float]:
         call()
         times.append((time.thread_time() - began) * 1e3)
     return times
+
+
+def _wall_ms(call: Callable[[], object]) -> list[float]:
+    began = time.perf_counter()
+    call()
+    return [(time.perf_counter() - began) * 1e3]
 
 
 def _training(width: int, layers: int) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -90,21 +97,47 @@ def _copies(report: Report, folder: Path) -> None:
         report.add("take of the same", "ms", takes)
         report.add("copy into a slot: speed against memcpy", "", ratios, Bar(0.9, at_least=True))
         taking.snapshots.close()
-        _restores(report, launcher, copies)
+        _restores(report, launcher, memcpy)
     _against_dcp(report, folder, model, optimizer, takes)
 
 
-def _restores(report: Report, launcher: SnapshotLauncher, copies: list[float]) -> None:
-    launcher.next_cycle(1)
-    times = []
-    for _ in range(5):
+def _restores(report: Report, launcher: SnapshotLauncher, memcpy: Callable[[], object]) -> None:
+    """By the clock, as a restore may use all cores; memcpy in turn."""
+    times, ratios = [], []
+    for _ in range(REPEATS):
+        launcher.next_cycle(1)
         model, optimizer = _training(1670, 3)
         snapshots = Snapshots(beside=False, model=model, optimizer=optimizer)
-        times += _cpu_ms(snapshots.restore, 1)
+        [copy], [restore] = _wall_ms(memcpy), _wall_ms(snapshots.restore)
         snapshots.close()
-    ratio = [statistics.median(copies) / each for each in times]
+        times.append(restore)
+        ratios.append(copy / restore)
     report.add("restore of the same, into live tensors", "ms", times)
-    report.add("restore: speed against memcpy", "", ratio, Bar(0.5, "max", at_least=True))
+    report.add("restore: speed against memcpy", "", ratios, Bar(0.5, at_least=True))
+
+
+def _at_cadence(report: Report, folder: Path) -> None:
+    """Blocks of steps with and without, in turn."""
+    with SnapshotLauncher(folder) as launcher:
+        model, optimizer = _training(1670, 3)
+        taking = _Taking(launcher, model=model, optimizer=optimizer)
+        data = torch.randn(64, 1670)
+
+        def steps(n: int, every: int) -> float:
+            began = time.thread_time()
+            for number in range(n):
+                model(data).pow(2).mean().backward()
+                optimizer.step()
+                if every and number % every == every - 1:
+                    taking.take()
+            return (time.thread_time() - began) / n
+
+        take_s = statistics.median(_cpu_ms(taking.take)) / 1e3
+        every = cadence(take_s, statistics.median(steps(1, 0) for _ in range(10)))
+        ratios = [steps(2 * every, every) / steps(2 * every, 0) for _ in range(9)]
+        report.add("a step of so many is taken", "", every)
+        report.add("steps with snapshots at that cadence, against without", "", ratios, Bar(1.01))
+        taking.snapshots.close()
 
 
 def _against_dcp(
@@ -170,7 +203,7 @@ def measure() -> Report:
     """One rank, which has a core to itself if the machine is quiet; times are of its thread."""
     report = Report("One rank, one thread, memory reserved; ms of CPU")
     torch.set_num_threads(1)
-    for part in (_copies, _walks):
+    for part in (_copies, _walks, _at_cadence):
         with tempfile.TemporaryDirectory() as folder:
             part(report, Path(folder))
     _off(report)

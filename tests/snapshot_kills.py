@@ -1,7 +1,8 @@
 """Kill a rank that does nothing but take snapshots, again and again, and look at what it left.
 
-``python -m tests.snapshot_kills --kills 1000 --mode beside`` prints a line of JSON. After each kill
-every committed slot must hold one step and nothing else, and the newest must not be older than the
+``python -m tests.snapshot_kills --kills 1000 --mode beside`` prints a line of JSON. Half of the
+kills come at any moment, the others while a slot is being written. After each kill every committed
+slot must hold one step and nothing else, and the newest must not be older than the
 last step that was reported as taken; then the next rank restores it, and goes on.
 
 The rank is forked from a process that has imported torch, so that a kill costs 50 ms.
@@ -34,7 +35,7 @@ from holdfast.arena.pure import layout
 from holdfast.arena.pure.tensors_head import parse
 from holdfast.snapshot import Snapshots
 from tests.snapshot_launcher import SnapshotLauncher
-from tests.waiting import until
+from tests.waiting import BOUND_S, until
 
 SIZES = (1, 150_000, 200_003, 250_000)
 """Elements of four bytes: of each parameter."""
@@ -169,8 +170,12 @@ class Killer:
         self._zygote.stdout.close()
         self._launcher.close()
 
-    def kill(self, delay_s: float | None, stores: int = -1) -> None:
-        """One life. ``delay_s``: from its first report on; None: it kills itself."""
+    def kill(self, delay_s: float | None, stores: int = -1, into_copy_s: float = -1.0) -> None:
+        """One life.
+
+        ``delay_s``: from its first report on; None: it kills itself. ``into_copy_s``: so long after
+        the next copy has begun that voids an older snapshot; negative: at any moment.
+        """
         assert self._zygote.stdin is not None
         assert self._zygote.stdout is not None
         found, arena = self.found, self._launcher.arena(0)
@@ -183,6 +188,13 @@ class Killer:
         if delay_s is not None:
             until(lambda: self._words[STEP] or self._words[RESTORED] < 0, "the first snapshot")
             time.sleep(delay_s)
+            if into_copy_s >= 0.0:
+                late = time.monotonic() + BOUND_S
+                while not self._is_copying(arena):  # a copy takes less than a sleep
+                    assert time.monotonic() < late, "no copy has begun"
+                began = time.perf_counter()
+                while time.perf_counter() - began < into_copy_s:
+                    pass
             os.kill(pid, signal.SIGKILL)
         status = int(self._zygote.stdout.readline())
         assert status == signal.SIGKILL or self._words[RESTORED] < 0, status
@@ -195,12 +207,14 @@ class Killer:
         newest = max((each.held.step for each in held), default=0)
         found.lost += newest < reported
         found.not_reported += newest > reported
-        slots = 3 if found.mode == "beside" else 2
-        words = [
-            arena.words[layout.slot(i) : layout.slot(i) + layout.SLOT_WORDS] for i in range(slots)
-        ]
-        is_full = all(each[layout.STEP] for each in words)
-        found.in_mid_copy += is_full and any(each[layout.COMMIT] == 0 for each in words)
+        found.in_mid_copy += self._is_copying(arena)
+
+    def _is_copying(self, arena: ArenaMemory) -> bool:
+        """A slot that held a snapshot is void."""
+        n_slots = 3 if self.found.mode == "beside" else 2
+        firsts = [layout.slot(index) for index in range(n_slots)]
+        is_full = all(arena.words[at + layout.STEP] for at in firsts)
+        return is_full and any(arena.words[at + layout.COMMIT] == 0 for at in firsts)
 
 
 def is_consistent(arena: ArenaMemory, found: HeldSlot) -> bool:
@@ -249,7 +263,9 @@ def main() -> int:
     began = time.monotonic()
     with killer(chosen.mode) as one:
         for _ in range(chosen.kills):
-            one.kill(order.uniform(0.0, 0.02))
+            is_aimed = order.random() < 0.5
+            into_copy_s = order.uniform(0.0, 0.0002) if is_aimed else -1.0
+            one.kill(order.uniform(0.0, 0.02), into_copy_s=into_copy_s)
         one.found.seconds = round(time.monotonic() - began, 1)
         print(json.dumps(asdict(one.found)))
         bad = one.found.inconsistent + one.found.lost + one.found.wrongly_restored

@@ -29,8 +29,9 @@ def test_a_rank_killed_before_each_store_of_a_commit_leaves_whole_snapshots(mode
 def test_a_rank_killed_at_random_moments_leaves_whole_snapshots(mode: str) -> None:
     order = random.Random(1)
     with killer(mode) as one:
-        found = one.found
-        while found.kills < 15 or (not found.in_mid_copy and found.kills < 150):
-            one.kill(order.uniform(0.0, 0.02))
+        for each in range(20):
+            into_copy_s = order.uniform(0.0, 0.0001) if each % 2 else -1.0
+            one.kill(order.uniform(0.0, 0.02), into_copy_s=into_copy_s)
+    found = one.found
     assert (found.inconsistent, found.lost, found.wrongly_restored) == (0, 0, 0)
     assert found.in_mid_copy > 0

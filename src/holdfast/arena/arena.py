@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _F_ADD_SEALS, _F_SEAL_SHRINK, _F_SEAL_GROW = 1033, 2, 4
+_MADV_POPULATE_READ = 22
 _ADVICE = ("MADV_DONTFORK", "MADV_HUGEPAGE", "MADV_DONTDUMP")
 PAGE_BYTES = mmap.PAGESIZE
 
@@ -138,8 +139,10 @@ class ArenaMemory:
             self.words[layout.slot(index) + layout.CAPACITY] = 0
             mapped.madvise(mmap.MADV_REMOVE)
 
-    def map_slot(self, index: int) -> mmap.mmap:
+    def map_slot(self, index: int, *, is_populated: bool = False) -> mmap.mmap:
         """The reserved bytes of slot ``index``, to be written; not mapped in forked children.
+
+        ``is_populated``: its pages are mapped at once, and not one by one as they are met.
 
         Raises:
             ArenaError: Nothing is reserved, or it cannot be mapped.
@@ -152,10 +155,9 @@ class ArenaMemory:
         except (OSError, ValueError) as error:
             raise ArenaError(f"slot {index} of the snapshots cannot be mapped: {error}") from error
         for advice in _ADVICE:
-            try:  # noqa: SIM105 - contextlib is slow to import, for the node guard
-                mapped.madvise(getattr(mmap, advice))
-            except OSError:  # this kernel does not know it
-                pass
+            _advise(mapped, getattr(mmap, advice))
+        if is_populated:
+            _advise(mapped, _MADV_POPULATE_READ)  # Linux before 5.14: met one by one
         return mapped
 
     # ------------------------------------------------------------ contents
@@ -227,3 +229,10 @@ class ArenaMemory:
         if self.words[at + layout.COMMIT] == commit:
             self.words[at + layout.SUM] = total
             self.words[at + layout.SUMMED] = commit
+
+
+def _advise(mapped: mmap.mmap, advice: int) -> None:
+    try:  # noqa: SIM105 - contextlib is slow to import, for the node guard
+        mapped.madvise(advice)
+    except OSError:  # this kernel does not know it
+        pass

@@ -20,6 +20,7 @@ import torch
 from holdfast.arena.pure.snapshots import Held
 from holdfast.snapshot import _tensors
 from holdfast.snapshot._live_state import Captured
+from holdfast.snapshot._loading import Put
 from holdfast.snapshot._ring import Ring, Slot
 
 
@@ -53,8 +54,14 @@ class Device(Protocol):
     def finish(self, copy: Any) -> None:
         """Have this thread wait for a copy."""
 
-    def load(self, into: Sequence[torch.Tensor], of: Sequence[torch.Tensor]) -> None:
-        """Copy from host memory, which is not pinned; all of it."""
+    def waits(self) -> list[float]:
+        """How long the computation has waited at :meth:`hold`, s: since the last question."""
+
+    def put(self) -> Put:
+        """Copies from host memory that is not pinned; one for each thread that calls it."""
+
+    def finish_puts(self) -> None:
+        """Have this thread wait for all that was put."""
 
 
 class HostDevice:
@@ -88,9 +95,16 @@ class HostDevice:
     def finish(self, copy: None) -> None:
         """It is over."""
 
-    def load(self, into: Sequence[torch.Tensor], of: Sequence[torch.Tensor]) -> None:
+    def waits(self) -> list[float]:
+        """The fence has waited, as the caller has measured."""
+        return []
+
+    def put(self) -> Put:
         """All of it."""
-        _tensors.copy_all(into, of)
+        return _tensors.copy_all
+
+    def finish_puts(self) -> None:
+        """They are over."""
 
 
 class Copying:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,9 +10,10 @@ import torch
 
 from holdfast.base.rank_log import rank_logger
 from holdfast.snapshot import _tensors
+from holdfast.snapshot._loading import Put
 
 LOGGER = rank_logger("holdfast.snapshot")
-_BOUNCE_BYTES = 64 << 20
+_BOUNCE_BYTES = 32 << 20
 _cuda: Any = torch.cuda
 
 
@@ -25,6 +27,7 @@ class CudaDevice:
         self._side = _cuda.Stream()
         self._pinned: dict[int, int] = {}
         self._cannot_pin = False
+        self._held: deque[tuple[Any, Any]] = deque()
 
     def pin(self, memory: torch.Tensor) -> None:
         """Register it; where that is refused, copies are slower, and hold up the host."""
@@ -72,35 +75,76 @@ class CudaDevice:
 
     def hold(self, copy: Any) -> None:
         """The stream waits, and the host does not."""
+        before, after = _cuda.Event(enable_timing=True), _cuda.Event(enable_timing=True)
+        before.record()
         _cuda.current_stream().wait_event(copy)
+        after.record()
+        self._held.append((before, after))
 
     def finish(self, copy: Any) -> None:
         """Without the interpreter's lock."""
         copy.synchronize()
 
-    def load(self, into: Sequence[torch.Tensor], of: Sequence[torch.Tensor]) -> None:
-        """Through two pinned buffers in turn: the mapping is not registered yet."""
-        bounce = [torch.empty(_BOUNCE_BYTES, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
-        free = [_cuda.Event(), _cuda.Event()]
-        turn = 0
-        small: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
-        for live, saved in zip(into, of, strict=True):
-            if live.device.type != "cuda" or saved.numel() * saved.element_size() < (1 << 20):
-                small[0].append(live)
-                small[1].append(saved)
-                continue
-            is_dense = live.is_contiguous()
-            whole = live if is_dense else torch.empty_like(saved, device=live.device)
-            to, source = (each.view(-1).view(torch.uint8) for each in (whole, saved))
-            for begin in range(0, source.numel(), _BOUNCE_BYTES):
-                part = source[begin : begin + _BOUNCE_BYTES]
-                free[turn].synchronize()
-                pinned = bounce[turn][: part.numel()]
-                pinned.copy_(part)
-                to[begin : begin + part.numel()].copy_(pinned, non_blocking=True)
-                free[turn].record()
-                turn = 1 - turn
-            if not is_dense:
-                live.copy_(whole)
-        _tensors.copy_all(*small)
+    def waits(self) -> list[float]:
+        """Of those that are over."""
+        found = []
+        while self._held and self._held[0][1].query():
+            before, after = self._held.popleft()
+            found.append(before.elapsed_time(after) / 1e3)
+        return found
+
+    def put(self) -> Put:
+        """Through pinned memory: the mapping is not registered yet."""
+        _cuda.synchronize()  # live tensors may still be on their way to their first values
+        return _Bounce(self._index)
+
+    def finish_puts(self) -> None:
+        """On all streams."""
         _cuda.synchronize()
+
+
+class _Bounce:
+    """Copies host memory to the device through two pinned buffers in turn. One thread's."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+        self._buffers = [
+            torch.empty(_BOUNCE_BYTES, dtype=torch.uint8, pin_memory=True) for _ in range(2)
+        ]
+        self._free: list[Any] = [None, None]
+        self._turn = self._used = 0
+
+    def __call__(self, into: list[torch.Tensor], of: list[torch.Tensor]) -> None:
+        """Each of ``of`` into its own."""
+        _cuda.set_device(self._index)  # of this thread
+        for live, saved in zip(into, of, strict=True):
+            if live.device.type != "cuda":
+                _tensors.copy_all([live], [saved])
+            elif live.is_contiguous() and saved.is_contiguous():
+                self._send(live.view(-1).view(torch.uint8), saved.view(-1).view(torch.uint8))
+            else:
+                whole = torch.empty_like(
+                    saved, device=live.device, memory_format=torch.contiguous_format
+                )
+                dense = saved.contiguous()
+                self._send(whole.view(-1).view(torch.uint8), dense.view(-1).view(torch.uint8))
+                _tensors.copy_all([live], [whole])
+
+    def _send(self, live: torch.Tensor, saved: torch.Tensor) -> None:
+        for begin in range(0, saved.numel(), _BOUNCE_BYTES):
+            part = saved[begin : begin + _BOUNCE_BYTES]
+            if self._used + part.numel() > _BOUNCE_BYTES:
+                self._change_buffer()
+            pinned = self._buffers[self._turn][self._used : self._used + part.numel()]
+            pinned.copy_(part)
+            live[begin : begin + part.numel()].copy_(pinned, non_blocking=True)
+            self._used += part.numel()
+
+    def _change_buffer(self) -> None:
+        """The other one, once its copies are over."""
+        event = _cuda.Event(blocking=True)
+        event.record()
+        self._free[self._turn] = event
+        self._turn, self._used = 1 - self._turn, 0
+        if self._free[self._turn] is not None:
+            self._free[self._turn].synchronize()

@@ -88,15 +88,13 @@ class Ring:
                 self._let_go(slot.index)
 
     def _grow(self, slot: Slot, n_bytes: int) -> None:
-        before = self.arena.words[layout.slot(slot.index) + layout.CAPACITY]
         self.arena.reserve(slot.index, n_bytes)
         if slot.memory is not None and self._pinning is not None:
             self._pinning.unpin(slot.memory)
         slot.forget()
-        memory = torch.frombuffer(self.arena.map_slot(slot.index), dtype=torch.uint8)
         # The first touch of a page is the dear one: here, and not in a step of the training.
-        memory[before:].zero_()
-        memory[:before:4096].sum()
+        mapped = self.arena.map_slot(slot.index, is_populated=True)
+        memory = torch.frombuffer(mapped, dtype=torch.uint8)
         if self._pinning is not None:
             self._pinning.pin(memory)
         slot.memory = memory

@@ -27,6 +27,7 @@ class Saved:
         parts: Plain data by the name of the part of the state.
         optimizers: The structure of their states, by name of the part.
         step: Number of steps that were computed.
+        memory: All bytes of it.
     """
 
     def __init__(self, memory: memoryview) -> None:
@@ -49,7 +50,7 @@ class Saved:
         except (HeadError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise MismatchError(f"its head cannot be read: {error}") from error
         self._head = head
-        self._memory = torch.frombuffer(memory, dtype=torch.uint8)
+        self.memory = torch.frombuffer(memory, dtype=torch.uint8)
         self._used: set[str] = set()
         self._into: list[torch.Tensor] = []
         self._of: list[torch.Tensor] = []
@@ -122,7 +123,7 @@ class Saved:
         if own not in self._head.placed:
             raise MismatchError(f"{name} is in this program, and not in the snapshot")
         self._used.add(own)
-        [found] = _tensors.views(self._memory, self._head.data_at, [own], self._head.placed)
+        [found] = _tensors.views(self.memory, self._head.data_at, [own], self._head.placed)
         facts = self._tensors.get(own, {})
         try:
             if "dtype" in facts:

@@ -27,10 +27,10 @@ from holdfast.arena.pure.tensors_head import HeadError
 from holdfast.base.clock import monotonic
 from holdfast.base.rank_log import rank_logger
 from holdfast.errors import SnapshotError
-from holdfast.snapshot import _tensors
 from holdfast.snapshot._copy import Copying, Device, HostDevice
 from holdfast.snapshot._launcher_link import ChoiceUnknownError, LauncherLink, NoArenaError
 from holdfast.snapshot._live_state import LiveState
+from holdfast.snapshot._loading import load
 from holdfast.snapshot._ring import Ring, Slot
 from holdfast.snapshot._saved import MismatchError
 from holdfast.snapshot._worker import Worker
@@ -150,6 +150,7 @@ class Taking:
         self._to_add_up: Slot | None = None
         self._preparing = 0
         self._costs: deque[float] = deque(maxlen=SAMPLES)
+        self._waits: deque[float] = deque(maxlen=SAMPLES)
         self._steps: deque[float] = deque(maxlen=SAMPLES)
         self._cost, self._ended_at, self._has_sent_cost = 0.0, 0.0, False
         self._taken = self._skipped = 0
@@ -192,16 +193,16 @@ class Taking:
                 f"it is of rank {found.held.rank} of {found.held.world_size}, and this is rank "
                 f"{rank} of {self._world_size}"
             )
-        mapped = self._source.map_slot(index)
+        mapped = self._source.map_slot(index, is_populated=True)
         memory = memoryview(mapped)[: found.n_bytes]
         expected = self._source.sum_of(index)
-        if expected is not None and (total := _tensors.sum_of_bytes(memory)) != expected:
-            raise MismatchError(f"its bytes have changed: their sum is {total}, it was {expected}")
         saved = self._live.put_back(memory)
         if saved.step != chosen.step:
             raise MismatchError(f"its head is of step {saved.step}")
-        into, of = saved.pairs()
-        self._device.load(into, of)
+        total = load(saved.memory, *saved.pairs(), self._device.put)
+        self._device.finish_puts()
+        if expected is not None and total != expected:
+            raise MismatchError(f"its bytes have changed: their sum is {total}, it was {expected}")
         self._live.finish()
 
     # ------------------------------------------------------------ taken
@@ -303,7 +304,11 @@ class Taking:
         self._costs.append(cost_s)
         if not self._steps:
             return
-        cost, step_s = statistics.median(self._costs), statistics.median(self._steps)
+        self._waits.extend(self._device.waits())
+        waited = statistics.median(self._waits) if self._waits else 0.0
+        cost = statistics.median(self._costs) + waited
+        step_s = statistics.median(self._steps)  # of the host, which its device holds up
+        step_s -= waited if waited < step_s else 0.0
         self._words[layout.TAKE_NS] = int(cost * _NS)
         self._words[layout.STEP_NS] = int(step_s * _NS)
         is_known = len(self._costs) == SAMPLES and self._every is None

@@ -165,11 +165,6 @@ def sum_of(memory: torch.Tensor, n_bytes: int) -> int:
     return signed(int(whole.view(torch.int64).sum()) + tail(memoryview(rest)))
 
 
-def sum_of_bytes(memory: memoryview) -> int:
-    """The same, of bytes that are not a tensor yet."""
-    return sum_of(torch.frombuffer(memory, dtype=torch.uint8), len(memory))
-
-
 # ---------------------------------------------------------------- modules
 def has_extra_state(module: nn.Module) -> bool:
     """Whether its class keeps state besides parameters and buffers."""

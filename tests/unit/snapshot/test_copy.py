@@ -9,6 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from holdfast.arena.pure import layout  # noqa: E402
+from holdfast.arena.pure.cadence import SAMPLES  # noqa: E402
+from holdfast.arena.pure.messages import SnapshotCost  # noqa: E402
 from holdfast.snapshot import _taking  # noqa: E402
 from holdfast.snapshot._copy import HostDevice  # noqa: E402
 from tests.snapshot_launcher import SnapshotLauncher  # noqa: E402
@@ -23,6 +26,7 @@ class LaggingDevice(HostDevice):
     Attributes:
         reached: The computation has come to the last mark.
         copied: The last copy is over.
+        has_waited: What the computation says that it has waited for each copy, s.
     """
 
     has_copy_engine = True
@@ -33,6 +37,7 @@ class LaggingDevice(HostDevice):
         self.copied.set()
         self.pinned: dict[int, int] = {}
         self.held = 0
+        self.has_waited = 0.0
 
     def pin(self, memory: torch.Tensor) -> None:
         self.pinned[memory.data_ptr()] = memory.numel()
@@ -57,6 +62,9 @@ class LaggingDevice(HostDevice):
     def hold(self, copy: Any) -> None:
         assert copy is self
         self.held += 1
+
+    def waits(self) -> list[float]:
+        return [self.has_waited]
 
     def finish(self, copy: Any) -> None:
         assert self.copied.wait(20)
@@ -192,3 +200,21 @@ def test_a_failed_copy_ends_no_training(
     training.step()
     snapshots.take(3)
     assert [x.held.step for x in launcher.arena(0).all_held()] == [1]
+
+
+def test_what_the_device_waits_for_a_copy_counts_as_its_cost(
+    make: Make, launcher: SnapshotLauncher, device: LaggingDevice
+) -> None:
+    """The host does not wait at the fence of a GPU, so its own clock sees nothing of it."""
+    training = Training()
+    device.has_waited = 5.0
+    snapshots = make(**training.parts)
+    snapshots.restore()
+    for step in range(1, SAMPLES + 2):
+        training.step()
+        take(snapshots, step)
+    words = launcher.arena(0).words
+    assert words[layout.TAKE_NS] >= 5e9
+    until(lambda: any(isinstance(each, SnapshotCost) for each in launcher.requests), "the cost")
+    [cost] = [each for each in launcher.requests if isinstance(each, SnapshotCost)]
+    assert cost.every > 100
