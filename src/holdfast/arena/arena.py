@@ -156,15 +156,9 @@ class ArenaMemory:
         except (OSError, ValueError) as error:
             raise ArenaError(f"slot {index} of the snapshots cannot be mapped: {error}") from error
         for advice in _ADVICE:
-            try:  # noqa: SIM105 - contextlib is slow to import, for the node guard
-                mapped.madvise(getattr(mmap, advice))
-            except OSError:  # this kernel does not know it
-                pass
+            _advise(mapped, getattr(mmap, advice))
         if is_populated:
-            try:  # noqa: SIM105
-                mapped.madvise(_MADV_POPULATE_READ)
-            except OSError:  # Linux before 5.14: met one by one
-                pass
+            _advise(mapped, _MADV_POPULATE_READ)  # Linux before 5.14: met one by one
         return mapped
 
     # ------------------------------------------------------------ contents
@@ -236,3 +230,10 @@ class ArenaMemory:
         if self.words[at + layout.COMMIT] == commit:
             self.words[at + layout.SUM] = total
             self.words[at + layout.SUMMED] = commit
+
+
+def _advise(mapped: mmap.mmap, advice: int) -> None:
+    try:  # noqa: SIM105 - contextlib is slow to import, for the node guard
+        mapped.madvise(advice)
+    except OSError:  # this kernel does not know it
+        pass

@@ -390,7 +390,8 @@ class Taking:
         is_over = self._copier.close(_CLOSE_S) and self._helper.close(_CLOSE_S)
         if is_over:
             self._ring.close()
-            os.close(self._arena.fd)
+            for fd in {self._arena.fd, self._source.fd}:
+                os.close(fd)
         return is_over
 
     def _close_quietly(self) -> None:
