@@ -39,8 +39,10 @@ from holdfast.job.pure.membership import (
     Message,
     Resigned,
     Round,
+    Successor,
 )
 from holdfast.job.pure.rules import RestartPolicy, Rules
+from holdfast.job.pure.succession import LeaderDied, Succession
 from holdfast.job.pure.timing import READ_LIMIT_S, Pace
 from holdfast.node.pure.launcher import (
     Deposed,
@@ -1119,3 +1121,34 @@ def test_a_leader_that_the_key_does_not_name_any_more_leaves_and_frees_its_follo
     assert any(isinstance(effect, Resigned) for effect in effects)
     [left] = [effect for effect in effects if isinstance(effect, LeaveProcess)]
     assert (left.exit_code, left.ended) == (1, LauncherEnd.FAILED)
+
+
+# ---------------------------------------------------------------- a leader that has died
+def test_a_round_of_a_leader_that_has_died_starts_no_ranks() -> None:
+    """Another launcher's word came first: this one has promised that its ranks are gone."""
+
+    def formed(cycle: int) -> Round:
+        places = tuple(CyclePlace(node, k, 2, 2 * k, node) for k, node in enumerate("abc"))
+        others = tuple(Successor(node, node, 1) for node in "bc")
+        after = (0, cycle - 1, 0) if cycle else ()
+        leads_at = Successor("a", "a", 1)
+        return Round(
+            cycle,
+            places,
+            leader="a",
+            leads_at=leads_at,
+            successors=others,
+            after=after,
+            world_size=6,
+        )
+
+    member = Member("c", Descriptor("c", "c", 2, 7, serves=1), Pace())
+    rules = Rules(nodes=Policy(3, 3, use_infra_group_rank=False))
+    one = Launcher(Node(nproc=2, lives=RankLives(None)), member, rules, Succession(Pace()))
+    one.handle(Begin(), 0.0)
+    one.handle(Met(leads=False, addr="c", port=1), 0.0)
+    assert [it for it in one.handle(formed(0), 0.1) if isinstance(it, StartRanks)]
+    one.handle(LeaderDied("its launcher has ended"), 1.0)
+    assert not [it for it in one.handle(formed(1), 1.1) if isinstance(it, StartRanks)]
+    assert one.succession is not None
+    assert one.succession.round == formed(0)

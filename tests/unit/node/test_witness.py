@@ -92,6 +92,13 @@ def test_it_says_that_it_has_none_at_once() -> None:
     assert said(other, formed(witness="v")) == ["this witness has no vote now: another one has"]
 
 
+def test_a_late_round_of_a_dead_leader_is_not_heard() -> None:
+    one = followed(formed())
+    one.handle(LeaderDied("its launcher has ended"), 1.0)
+    assert one.handle(formed(cycle=1), 1.1) == []
+    assert one.succession.round == formed()
+
+
 def test_it_votes_for_the_launcher_that_is_left_and_follows_it() -> None:
     one = followed(formed())
     assert one.handle(LeaderDied("its launcher has ended"), 1.0)[-1:] == [

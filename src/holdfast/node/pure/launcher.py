@@ -83,6 +83,7 @@ from holdfast.job.pure.membership import (
     Offer,
     OpenIncident,
     Resigned,
+    Round,
 )
 from holdfast.job.pure.rules import Rules
 from holdfast.job.pure.succession import (
@@ -296,6 +297,8 @@ class Launcher:
             return self._to_leader(event)
         if isinstance(event, Resigned):
             return self._on_leader_gone(event, event.why)
+        if isinstance(event, Round) and self.succession and self.succession.is_leaderless:
+            return []  # late, of the dead leader; this launcher's ranks are to be gone
         if isinstance(event, Decision):
             return [*self._to_succession(event), (self.member, event)]
         if isinstance(

@@ -107,6 +107,8 @@ class Witness:
                 return [(self.succession, event), (self.member, event)]
             case SignalArrived():
                 return [(self.member, event)]
+        if isinstance(event, Round) and self.succession.is_leaderless:
+            return []  # late, of the dead leader
         if isinstance(event, Decision):
             self._note_vote(event)
             return [(self.succession, event), (self.member, event)]
