@@ -271,6 +271,30 @@ def test_a_candidate_that_learns_of_a_later_round_votes_next_for_who_has_it_and_
     assert approaches == ([] if is_witness else [Approach(Successor("c", "c", 7))])
 
 
+def test_a_witness_brings_the_last_round_to_the_launcher_that_it_votes_for() -> None:
+    """It may be the only one that the leader's last round has reached, and it cannot lead."""
+    early = formed("a", "b")
+    late = formed("a", "b", cycle=1, after=early.version, since=(("a", "b", "w"),), witness="w")
+    witness, _ = leaderless("w", late)
+    voter = Join("w", Descriptor("w", "w", 1, 1, is_witness=True), 1)
+    witness.handle(Ready(voter), 1.2)
+    one, _ = leaderless("b", early)
+    vote = Offer("w", 1, voter, late.version, round=late)
+    [leads] = one.handle(vote, 1.3)
+    assert isinstance(leads, Leads)
+    assert leads.round == late
+    assert leads.electorates == (frozenset("abw"), frozenset("abw"))
+    assert [it.node for it in leads.offers if it.is_sure] == []
+
+
+def test_a_launcher_with_a_leader_takes_no_round_from_a_witness() -> None:
+    late = dataclasses.replace(FIVE, cycle=1, after=FIVE.version)
+    voter = Join("w", Descriptor("w", "w", 1, 1, is_witness=True), 1)
+    one = following()
+    one.handle(Offer("w", 1, voter, late.version, round=late), 1.0)
+    assert one.round == FIVE
+
+
 def test_a_leader_takes_a_round_for_settled_when_half_of_each_electorate_has_it() -> None:
     settling = Settling([FIVE.electorate])
     settling.formed(NEXT.electorate)

@@ -264,7 +264,10 @@ class Offer(Value):
         ended: Launchers that have died, as their kernels say; the leader is one.
         incident: Number of the last one that it knows of.
         restarts_used: As the last round has it.
+        round: The last round, of a witness: it may be the only one that has it, and cannot lead.
     """
+
+    RARE = ("round",)
 
     node: Name
     term: OneOrMore
@@ -274,6 +277,7 @@ class Offer(Value):
     ended: tuple[Name, ...] = ()
     incident: Count = 0
     restarts_used: Count = 0
+    round: Round | None = None
 
 
 Message = (

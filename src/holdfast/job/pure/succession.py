@@ -477,11 +477,15 @@ class Succession:
             tuple(sorted(self._ended)),
             self._incident,
             formed.restarts_used,
+            # One that names the electorates before it: of a job that is not large.
+            formed if ready.join.desc.is_witness and (formed.since or not formed.after) else None,
         )
 
     # ------------------------------------------------------------ as a candidate
     def _on_offer(self, offer: msg.Offer, now: float) -> None:
         self._ended.update(offer.ended)
+        if offer.round is not None and self.is_leaderless:
+            self._adopt(offer.round, now)
         formed = self.round
         if formed is None or offer.last > formed.version:
             # It knows more. If it can lead it gets this vote; the round here may not name it.
@@ -505,6 +509,25 @@ class Succession:
             self._release([offer.node], self.term, asks=True)
             return
         self._take(offer, now)
+
+    def _adopt(self, later: msg.Round, now: float) -> None:
+        """A round that has not come here, from a witness: as if it came now, after its leader died.
+
+        If it is of another cycle, nothing is certain of rounds after it.
+        """
+        known = self.round
+        if known is None or later.version <= known.version:
+            return
+        if later.leader != self._leader:
+            self._died_at = now  # of that one, at the latest
+        stop, is_sure = self._stop, self._is_sure
+        self._on_round(later)
+        self._stop, self._is_sure = stop, is_sure
+        if later.cycle != known.cycle:
+            self._stop, self._is_sure = None, False
+            own = self._ready.join.node if self._ready is not None else ""
+            if own in self._offers:
+                self._offers[own] = self._offers[own].but(is_sure=False)
 
     def _would_lead_in(self, term: int, own: str) -> bool:
         formed = self.round
