@@ -111,7 +111,8 @@ class Snapshots:
         Raises:
             SnapshotError: A part holds a value that a snapshot cannot; or the snapshot does not fit
                 these parts, or its bytes are damaged, and the launchers then choose another one; or
-                this rank does not learn from its launcher which one was chosen.
+                this rank does not learn from its launcher which one was chosen. The parts may hold
+                a mixture then.
         """
         if (taking := self._begin()) is not None:
             step = taking.restore()
