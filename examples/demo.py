@@ -3,6 +3,7 @@
 Trains the small GPT of ``train_gpt_inprocess.py`` twice under ``ft_launcher``, on two CPU ranks:
 once undisturbed, once with three faults. After the exception both ranks go on in place. After the
 kill and the freeze the launcher starts them again, from parked interpreters where these are ready.
+Each time they go on from a snapshot in memory: at most one step is lost, and no checkpoint is read.
 Then it shows, from the event files of the second run, when each fault was found, which rank was at
 fault and where the training went on, and compares the final weights of both runs.
 """
@@ -19,7 +20,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.events.pure.schema import Event, RankStarted, event_of
+from holdfast.base.pure.wording import count
+from holdfast.events.pure.schema import Event, RankStarted, SnapshotRestored, event_of
 from holdfast.tools.report.timeline import Recovery, lines, recoveries
 from holdfast.tools.run.run_files import read_run
 from show import coloured, differences, failed, run_in_folder, say
@@ -128,15 +130,16 @@ def in_place(notes: Sequence[dict[str, Any]], start: float) -> list[str]:
     )
     step = max(int(note["step"]) for note in again if note["kind"] == "resumed")
     at, what = float(fault["t"]) - start, f"exception in rank {fault['rank']}"
+    lost = count(fault["step"] - step, "step")
     return [
         f"  at {at:7.2f} s   fault      {what} at step {fault['step']}",
         f"  + {entered:8.3f} s   in place   all ranks are in the function again, same processes",
-        f"  + {resumed:8.3f} s   resumed    at step {step}, {fault['step'] - step} steps lost",
+        f"  + {resumed:8.3f} s   resumed    at step {step}, {lost} lost",
     ]
 
 
 def shown(recovery: Recovery, events: Sequence[Event], start: float) -> Iterator[str]:
-    """A restart of all ranks: its times, the verdict, and which ranks had imported before."""
+    """A restart of all ranks: its times, the verdict, and what made it fast."""
     has_verdict = any(" verdict " in line for line in lines([recovery], start))
     for line in lines([recovery], start):
         is_verdict = f" {'verdict' if has_verdict else 'detected'} " in line
@@ -145,6 +148,9 @@ def shown(recovery: Recovery, events: Sequence[Event], start: float) -> Iterator
     following = [event.body for event in events if event.cycle == recovery.cycle + 1]
     warm = sum(body.is_warm for body in following if isinstance(body, RankStarted))
     yield f"{'':17}warm       {warm} of {RANKS} ranks, without importing torch"
+    for step in (body.step for body in following if isinstance(body, SnapshotRestored)):
+        older = count(step % EVERY, "step")
+        yield f"{'':17}snapshot   of step {step}; the last checkpoint is {older} older"
 
 
 def demonstrate(folder: Path) -> int:

@@ -9,13 +9,13 @@ that the order of summation, and with it the rounding, depends on where a run wa
 """
 
 import argparse
+import functools
 import hashlib
 import json
 import os
 import pydoc_data.topics
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-ANYWHERE = nullcontext()
 HEADS, CONTEXT, BATCH = 4, 64, 16  # attention heads, characters seen at once, sequences per rank
 
 
@@ -83,6 +82,7 @@ class GPT(nn.Module):
         return functional.cross_entropy(logits.flatten(0, 1), following.flatten())
 
 
+@functools.cache  # a function that restarts in place calls it again
 def load_text() -> tuple[Tensor, int]:
     """Python's own help texts as character numbers, and how many different characters there are."""
     text = "\n".join(pydoc_data.topics.topics.values())
@@ -104,23 +104,12 @@ class Training:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=args.learning_rate)
         args.run_dir.mkdir(parents=True, exist_ok=True)
         self.checkpoint = args.run_dir / "checkpoint.pt"
-        self.join()
-
-    def join(self) -> None:
-        """Meet the other ranks: numbers and addresses come from the environment.
-
-        The next step makes the DDP, which gives all ranks the weights of rank 0: not earlier, so
-        that they can first agree on the ones to go on from.
-        """
-        dist.init_process_group("gloo")
+        dist.init_process_group("gloo")  # numbers and addresses come from the environment
         self.rank = dist.get_rank()
-        self.ddp: DistributedDataParallel | None = None
+        self.ddp: DistributedDataParallel | None = None  # the first step makes it
 
-    def train_step(self, whole: AbstractContextManager[object] = ANYWHERE) -> None:
-        """One step of the optimizer; the batch depends on nothing but (seed, step, rank).
-
-        Whoever is interrupted inside of ``whole`` has done all of it, or nothing.
-        """
+    def train_step(self) -> None:
+        """One step of the optimizer; the batch depends on nothing but (seed, step, rank)."""
         if self.ddp is None:
             self.ddp = DistributedDataParallel(self.model)
         draw = torch.Generator()
@@ -130,9 +119,8 @@ class Training:
         loss = self.ddp(batch[:, :-1], batch[:, 1:])
         self.optimizer.zero_grad()
         loss.backward()
-        with whole:
-            self.optimizer.step()
-            self.step += 1
+        self.optimizer.step()
+        self.step += 1
         if self.rank == 0 and self.step % self.args.report_every == 0:
             print(f"step {self.step:4d}  loss {loss.item():.3f}", flush=True)
 
@@ -140,7 +128,12 @@ class Training:
         """Replace the checkpoint; whoever dies at whichever line, a whole one is there."""
         if self.rank != 0:
             return
-        state = {**self.state(), "monitor": monitor}
+        state = {
+            "step": self.step,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "monitor": monitor,
+        }
         new = self.checkpoint.with_suffix(".new")
         with new.open("wb") as file:
             torch.save(state, file)
@@ -148,26 +141,14 @@ class Training:
             os.fsync(file.fileno())
         new.replace(self.checkpoint)
 
-    def state(self) -> dict[str, Any]:
-        """All that the next step depends on."""
-        return {
-            "step": self.step,
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-        }
-
-    def take(self, state: Mapping[str, Any]) -> None:
-        """Go on from this state."""
-        self.step = state["step"]
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-
     def resume(self) -> Mapping[str, Any]:
         """Go on from the checkpoint, if there is one; what ``save`` was given, or nothing."""
         if not self.checkpoint.exists():
             return {}
         state = torch.load(self.checkpoint, weights_only=True)
-        self.take(state)
+        self.step = state["step"]
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
         monitor: Mapping[str, Any] = state["monitor"]
         if self.rank == 0:
             print(f"resumed at step {self.step}", flush=True)

@@ -6,61 +6,42 @@
     done
 
 When a rank raises, hangs or dies, every other one leaves ``train`` where it is, and calls it
-again: same process, same imports, same memory. The model and the optimizer stay where they were, so
-nothing is read from disk. Ranks beyond ``--active`` stand by, and take the place of a lost one;
-what they need to know, another rank tells them. Lines marked (*) are all that this adds.
+again: same process, same imports. Ranks beyond ``--active`` stand by, and take the place of a lost
+one. All go on from the newest snapshot that every rank has, at most a step before the fault; it is
+in memory that outlives the rank. The checkpoint is for the loss of a node, and for another number
+of ranks. Lines marked (*) are all that this adds.
 
 Under ft_launcher, monitors watch the sections as well, and whatever cannot be restarted in place
-starts all ranks again. (With spare ranks, add --ft-initial-rank-heartbeat-timeout null there: a
-spare opens no section.)
+starts all ranks again, from the same snapshots. (With spare ranks, from the checkpoint; and add
+--ft-initial-rank-heartbeat-timeout null there, for a spare opens no section.)
 
-What makes ``train`` restartable:
-
-- it makes its process groups itself, each time;
-- what must survive (``kept``) is outside of it, and is whole at any instant: the optimizer's step
-  and the count of steps are one atomic section;
-- at its beginning all ranks agree on the state they go on from, before DDP gives all of them the
-  weights of rank 0: some may have been interrupted one step later than others.
+What makes ``train`` restartable: it makes process groups, model and optimizer itself, each time.
 """
 
 import argparse
 import datetime as dt
 import os
 
-import torch.distributed as dist
-
 import gpt
 import holdfast.fault_tolerance as ft
 from faults import FaultPlan
 from holdfast.inprocess import CallWrapper, Compose, Wrapper
 from holdfast.inprocess.rank_assignment import ActivateAllRanks, MaxActiveWorldSize, ShiftRanks
-
-kept: dict[str, gpt.Training] = {}
-"""The training, once there is one; restarts leave it alone."""
-
-
-def agree(training: gpt.Training) -> None:
-    """All ranks go on from the state that is furthest; from the checkpoint where nobody has one."""
-    steps: list[int] = [0] * dist.get_world_size()
-    dist.all_gather_object(steps, training.step)
-    furthest = max(steps)
-    if furthest == 0:
-        training.resume()
-    elif min(steps) < furthest:
-        state = [training.state()]
-        dist.broadcast_object_list(state, src=steps.index(furthest))
-        training.take(state[0])
+from holdfast.snapshot import Snapshots
 
 
 def train(call: CallWrapper, args: argparse.Namespace) -> int:
     """Train to the end; the number of steps."""
     gpt.record(args.run_dir, "entered", iteration=call.iteration)
-    if "training" in kept:
-        training = kept["training"]
-        training.join()
-    else:
-        training = kept["training"] = gpt.Training(args)
-    agree(training)  # (*)
+    training = gpt.Training(args)
+
+    def load_checkpoint() -> int:
+        training.resume()
+        return training.step
+
+    # every=1 takes each of these short steps; leave it out, and it costs 1 % of the time at most
+    snapshots = Snapshots(model=training.model, optimizer=training.optimizer, every=1)  # (*)
+    training.step = snapshots.restore(otherwise=load_checkpoint)  # (*)
     client = ft.client()  # (*) its calls do nothing where no ft_launcher is
     faults = FaultPlan(args.run_dir)  # for the demo; leave it out
     gpt.record(args.run_dir, "resumed", iteration=call.iteration, step=training.step)
@@ -68,7 +49,8 @@ def train(call: CallWrapper, args: argparse.Namespace) -> int:
         call.ping()  # (*) a step that takes longer than the soft timeout is hung
         with client.section("step"):  # (*)
             faults.maybe(training.step, training.rank)
-            training.train_step(whole=call.atomic())  # (*)
+            training.train_step()
+            snapshots.take(training.step)  # (*) last
         if training.step % args.checkpoint_every == 0:
             with client.section("checkpointing"):  # (*)
                 training.save({})

@@ -1,5 +1,6 @@
 """The examples that users copy, run as they would run them, on a model for ants."""
 
+import json
 import os
 import re
 import subprocess
@@ -9,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.net.port import ReservedPort
 from holdfast.testing import chaos_rank
 from holdfast.testing.inject import HOOK
 from holdfast.tools.report.timeline import recoveries
@@ -29,14 +29,14 @@ HEARTBEATS = ("--ft-initial-rank-heartbeat-timeout", "90", "--ft-rank-heartbeat-
 pytestmark = pytest.mark.slow
 
 
-def _train(folder, script, *limits, faults=""):
+def _train(folder, script, *limits, faults="", more=()):
     """Run an example on two ranks; its output and what the event files say of failures."""
     folder.mkdir()
     done = subprocess.run(
         [
             *(sys.executable, "-m", "holdfast.fault_tolerance.launcher", "--nproc-per-node", "2"),
             *("--max-restarts", "2", "--log-dir", folder / "logs", *limits),
-            *(EXAMPLES / script, "--run-dir", folder, "--layers", "1", *TINY),
+            *(EXAMPLES / script, "--run-dir", folder, "--layers", "1", *TINY, *more),
         ],
         env={**os.environ, "HOLDFAST_FAULTS": faults},
         capture_output=True,
@@ -50,55 +50,6 @@ def _train(folder, script, *limits, faults=""):
     if (notes := folder / "progress.jsonl").exists():
         events += events_in(notes)
     return done.stdout, recoveries(events)
-
-
-ONE_STEP_APART = """\
-import os, sys
-import torch.distributed as dist
-sys.path.insert(0, sys.argv[1])
-import gpt, train_gpt_inprocess as example
-child = os.fork()
-os.environ["RANK"] = "0" if child else "1"
-training = gpt.Training(gpt.arguments("", ["--run-dir", sys.argv[2], "--width", "16"]))
-training.train_step()
-if not child:
-    training.model.embed.weight.data.fill_(0.5)
-    training.step += 1
-training.ddp = None
-dist.destroy_process_group()
-os.environ["MASTER_PORT"] = sys.argv[3]
-training.join()
-example.agree(training)
-say = lambda *words: os.write(1, f"{words}\\n".encode())  # in one piece
-say(training.step, training.model.embed.weight.unique().tolist())
-training.train_step()
-say(training.step, training.model.embed.weight.sum().item())
-dist.destroy_process_group()
-if child:
-    assert os.waitpid(child, 0)[1] == 0
-"""
-"""Rank 1 was in the function again after its optimizer's step, rank 0 before it."""
-
-
-def test_ranks_that_were_interrupted_one_step_apart_go_on_with_the_weights_of_the_later(tmp_path):
-    """DDP begins with the weights of rank 0: made before ranks agree, it undid a step of rank 1."""
-    reserved = [ReservedPort() for _ in range(2)]
-    ports = [str(port.number) for port in reserved]
-    rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": ports[0], "WORLD_SIZE": "2"}
-    done = subprocess.run(
-        [sys.executable, "-c", ONE_STEP_APART, EXAMPLES, tmp_path, ports[1]],
-        env={**os.environ, **rendezvous, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    for port in reserved:
-        port.release()
-    assert done.returncode == 0, done.stderr
-    agreed, went_on = sorted(done.stdout.splitlines())[:2], sorted(done.stdout.splitlines())[2:]
-    assert agreed == ["(2, [0.5])"] * 2
-    assert went_on[0] == went_on[1]
 
 
 def _weights(folder):
@@ -116,6 +67,26 @@ def test_both_variants_are_one_training_and_a_killed_rank_does_not_change_its_we
     (recovery,) = found
     assert recovery.symptom.startswith("rank 1: killed by SIGKILL")
     assert (recovery.resumed_step, recovery.steps_lost) == (4, 1)
+    assert _weights(stormy) == _weights(quiet)
+
+
+def test_a_rank_that_raises_and_one_that_is_killed_cost_a_step_each_at_most(tmp_path):
+    """In place and by the launcher: both ranks begin from one snapshot; no checkpoint is there."""
+    quiet, stormy = tmp_path / "quiet", tmp_path / "stormy"
+    options = (*SECTIONS, *PLAIN)
+    only_last = ("--checkpoint-every", "8")
+    _train(quiet, "train_gpt_inprocess.py", *options, more=only_last)
+    faults = "raise@3:1 kill@6:1"
+    _train(stormy, "train_gpt_inprocess.py", *options, faults=faults, more=only_last)
+
+    resumed = {}
+    for note in map(json.loads, (stormy / "progress.jsonl").read_text().splitlines()):
+        if note["kind"] == "resumed":
+            resumed.setdefault((note["cycle"], note["iteration"]), set()).add(note["step"])
+    start, (raised,), (killed,) = (resumed[which] for which in ((0, 0), (0, 1), (1, 0)))
+    assert start == {0}
+    assert raised in (2, 3)
+    assert killed in (5, 6)
     assert _weights(stormy) == _weights(quiet)
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from holdfast.base.pure.wording import count
 from holdfast.events.pure import schema
 from holdfast.events.run.run_words import named
 from holdfast.evidence.pure.failure import describe_exit
@@ -222,8 +223,10 @@ def lines(found: Iterable[Recovery], start: float) -> list[str]:
             began = f"all ranks of cycle {recovery.cycle + 1} started"
             rows.append((recovery.restarted_at, "restarted", began))
         if recovery.resumed_at is not None:
-            lost = "" if recovery.steps_lost is None else f", {recovery.steps_lost} steps lost"
-            rows.append((recovery.resumed_at, "resumed", f"at step {recovery.resumed_step}{lost}"))
+            words, lost = f"at step {recovery.resumed_step}", recovery.steps_lost
+            if lost is not None:
+                words += f", {count(lost, 'step')} lost"
+            rows.append((recovery.resumed_at, "resumed", words))
         for at, kind, words in sorted(rows, key=lambda row: row[0]):
             since = at - recovery.began_at
             when = f"at {at - start:7.2f} s" if at == recovery.began_at else f"+{since:9.3f} s"
