@@ -171,6 +171,126 @@ def test_a_job_that_is_killed_leaves_the_next_one_to_its_checkpoints(
     assert "a job has begun from it, and still runs or was killed" in job.stderr
 
 
+SHARDED = """
+    import hashlib, os
+    import torch
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from holdfast.snapshot import Snapshots
+
+    dist.init_process_group("gloo")
+    rank, cycle = dist.get_rank(), int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 5), torch.nn.Linear(5, 8), torch.nn.Linear(8, 1))
+    model[1].weight = torch.nn.Parameter(torch.randn(8, 5))
+    for layer in (model[0], model):
+        fully_shard(layer, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=float(os.environ["RATE"]))
+
+    def say(text):
+        with open(os.environ["OUT"] + "/said", "a") as file:
+            file.write(f"{cycle} {rank} {text}\\n")
+
+    def state_of_all():
+        digest = hashlib.sha256()
+        for each in model.parameters():
+            own = optimizer.state.get(each, {})
+            for part in (each, *(x for _, x in sorted(own.items()))):
+                whole = part.full_tensor() if hasattr(part, "full_tensor") else part
+                digest.update(whole.detach().numpy().tobytes())
+        for group in optimizer.param_groups:
+            digest.update(repr((group["lr"], group["betas"])).encode())
+        return digest.hexdigest()[:16]
+
+    def load():
+        if not snapshots.world_changed:
+            say("anew")
+            return 0
+        reader = snapshots.reader()
+        weights, moments = get_state_dict(model, optimizer)
+        state = {"model": weights, "optimizer": moments}
+        dcp.load(state, storage_reader=reader)
+        set_state_dict(
+            model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
+        )
+        say(f"read {reader.world_size}")
+        return reader.step
+
+    snapshots = Snapshots(model=model, optimizer=optimizer, every=1)
+    step = snapshots.restore(otherwise=load)
+    say(f"begins {step}")
+    say(f"state {step} {state_of_all()}")
+    while step < 12:
+        model(torch.randn(4, 8)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        step += 1
+        say(f"state {step} {state_of_all()}")
+        if step == int(os.environ["FAILS_AT"]) and rank == 0:
+            raise RuntimeError("as planned")
+        snapshots.take(step)
+    say("ends")
+    snapshots.close()
+    dist.barrier()
+    dist.destroy_process_group()
+"""
+
+
+def sharded(ft: Launcher, folder: Path, n_ranks: int, fails_at: int, restarts: int = 0) -> Job:
+    return ft.start(
+        f"--nproc-per-node={n_ranks}", f"--max-restarts={restarts}", "--log-dir=logs",
+        f"--ft-snapshot-dir={folder}", ft.script(SHARDED),
+        env={"FAILS_AT": str(fails_at), "RATE": "0.25" if fails_at else "0.5"},
+    )  # fmt: skip
+
+
+def states(job: Job) -> dict[int, str]:
+    """By step, of all ranks."""
+    found: dict[int, str] = {}
+    for line in job.written("said"):
+        _, _, word, *rest = line.split()
+        if word == "state":
+            assert found.setdefault(int(rest[0]), rest[1]) == rest[1]
+    return found
+
+
+def test_a_job_of_fewer_ranks_goes_on_from_the_shards_of_more(ft: Launcher, tmp_path: Path) -> None:
+    """Weights, moments and options, bit by bit; when all is well, the folder is empty."""
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    first = sharded(ft, folder, 3, 8)
+    assert first.wait(LONG_S) == 1, first.stderr
+    assert len(snapshots(folder)) == 1, first.stderr
+    [step] = snapshots(folder)
+    assert step in (6, 7)
+    second = sharded(ft, folder, 2, 0)
+    assert second.wait(LONG_S) == 0, second.stderr
+    assert began(second, 0) == step
+    assert said(second, "read")[0] == {0: ["3"], 1: ["3"]}
+    assert states(second)[step] == states(first)[step]
+    assert f"all ranks begin from step {step} on disk, of 3 ranks, if the script" in second.stderr
+    assert list(folder.iterdir()) == []
+
+
+def test_shards_that_were_altered_are_not_read_again(ft: Launcher, tmp_path: Path) -> None:
+    """It costs one restart; then all ranks begin from the checkpoint."""
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    first = sharded(ft, folder, 3, 8)
+    assert first.wait(LONG_S) == 1, first.stderr
+    [step] = snapshots(folder)
+    damaged(snapshots(folder)[step] / "rank-2.safetensors")
+    second = sharded(ft, folder, 2, 0, restarts=1)
+    assert second.wait(LONG_S) == 0, second.stderr
+    assert set(said(second, "anew")[1]) == {0, 1}
+    [refused, *_] = second.events("snapshot_refused")
+    assert "the file of rank 2 of 3: its bytes have changed" in refused["why"]
+
+
 FULL_FOLDER = 'mount -t tmpfs -o size=32k none "$KEPT" && exec "$@"'
 
 

@@ -162,6 +162,18 @@ def read(folder: str) -> list[Filed]:
     return [_read(folder, name, of) for name in names if (of := file_names.parsed(name))]
 
 
+def read_one(path: str) -> Filed:
+    """One snapshot, by its folder; ``problems`` names files that are not as their list says.
+
+    Raises:
+        OSError: It is none.
+    """
+    folder, _, name = path.rpartition("/")
+    if (of := file_names.parsed(name)) is None:
+        raise OSError(f"{path} is not the folder of a snapshot")
+    return _read(folder, name, of)
+
+
 def _read(folder: str, name: str, of: NamedSnapshot) -> Filed:
     path = f"{folder}/{name}"
     files: dict[int, RankFile] = {}

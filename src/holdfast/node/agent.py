@@ -466,7 +466,7 @@ class NodeAgent:
                 self._feed,
                 self._write_event,
                 self._folders.runtime_dir,
-                (lambda *_: None) if folder is None else folder.file_of,
+                *(() if folder is None else (folder.file_of, folder.path_of)),
             )
             self._arenas.begin(self._ranks.formed, self._ranks.place)
             self._parts.append(self._arenas)

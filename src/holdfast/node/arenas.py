@@ -22,6 +22,7 @@ from holdfast.arena.pure.messages import (
     Arena,
     FileToRestore,
     OpenArena,
+    OtherWorld,
     SnapshotCost,
     SnapshotUnusable,
 )
@@ -78,6 +79,7 @@ class Arenas(Part):
         event: Writes an event.
         folder: Where live views find the memory.
         file_of: A rank's part of a snapshot on disk, by name; None: it is not there.
+        path_of: The folder of a snapshot on disk, by name.
     """
 
     def __init__(
@@ -88,8 +90,10 @@ class Arenas(Part):
         event: Callable[[schema.Body], None],
         folder: str,
         file_of: Callable[[str, int], FileToRestore | None] = lambda *_: None,
+        path_of: Callable[[str], str] = lambda name: name,
     ) -> None:
         self._file_of = file_of
+        self._path_of = path_of
         self._nproc = nproc
         self._limit = limit
         self._measured = measured
@@ -99,6 +103,7 @@ class Arenas(Part):
         self._of_rank: dict[int, _Arena] = {}
         """By global rank, in this cycle."""
         self._ranks = range(0)
+        self._world_size = 0
         self._cycle = 0
         self._terms: dict[int, int] = {}
         """Of the cycles that this node had ranks in: see :class:`.Ancestor`."""
@@ -123,6 +128,7 @@ class Arenas(Part):
         self._cycle = formed.cycle
         self._terms[formed.cycle] = formed.term
         self._ranks = range(place.rank_offset, place.rank_offset + place.nproc)
+        self._world_size = formed.world_size
         self._beginning = beginning = formed.beginning or Beginning()
         self._every = beginning.every
         self._granted, self._slot_bytes, self._is_off = None, 0, False
@@ -307,6 +313,9 @@ class Arenas(Part):
         arena.memory.words[layout.N_SLOTS] = n_slots
         if restore is None:
             return Arena(n_slots, self._cycle), (arena.memory.fd,)
+        if restore.world_size != self._world_size:
+            other = OtherWorld(restore.snapshot, self._path_of(restore.file))
+            return Arena(n_slots, self._cycle, other_world=other), (arena.memory.fd,)
         if restore.file:
             # A file that is not there is for the rank to find, and to report.
             file = self._file_of(restore.file, request.rank) or FileToRestore(restore.file, 0)

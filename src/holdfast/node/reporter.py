@@ -22,7 +22,7 @@ from holdfast.events.pure import schema
 from holdfast.events.run import run_links
 from holdfast.evidence.pure.failure import RankEnd, explain, first_cause
 from holdfast.job.pure.member import CauseFound, CycleStopping, How, RanksFailed
-from holdfast.job.pure.membership import FailureReport
+from holdfast.job.pure.membership import FailureReport, Round
 from holdfast.node.console import LOGGER, STDOUT, facts_of, log_box
 from holdfast.node.part import Part
 from holdfast.node.processes.output import OutputPump
@@ -33,7 +33,6 @@ from holdfast.node.records import report
 from holdfast.node.restart_lines import RestartLines
 
 if TYPE_CHECKING:
-    from holdfast.arena.pure.snapshots import Beginning
     from holdfast.evidence.pure.evidence import Verdict
     from holdfast.inplace.pure.job_calls import RestartedInPlace
     from holdfast.node.processes.ranks import Ranks
@@ -197,7 +196,7 @@ class JobReporter(Part):
             done = self._done(past) if past is not None else ""
             restart = console_lines.restart_words(used, plan.max_restarts, plan.restart_window_s)
             after_s = clock.monotonic() - self._over_since
-            begins_from = console_lines.beginning_words(formed.beginning)
+            begins_from = console_lines.beginning_words(formed)
             started = f"cycle {ranks.cycle}{begins_from}{started}"
             line = console_lines.restart_line(done, restart, after_s, started, self._room)
             LOGGER.warning("%s", line, extra=facts_of(ranks.cycle))
@@ -206,7 +205,7 @@ class JobReporter(Part):
             line = console_lines.fitted(f"cycle {ranks.cycle}: started {of}{started}", self._room)
             LOGGER.info("%s", line, extra=facts_of(ranks.cycle))
         self._forget_waiting()
-        self._note_beginning(formed.beginning, ranks.cycle)
+        self._note_beginning(formed, ranks.cycle)
         self._said, self._over_since, self._restarts_used = set(), None, used
         LOGGER.log(
             logging.DEBUG if plan.meeting is None else logging.INFO,
@@ -221,17 +220,24 @@ class JobReporter(Part):
             stays = "; it is removed if the job succeeds without a restart"
             LOGGER.info("run folder: %s%s", self._run_dir, "" if self._is_asked_for else stays)
 
-    def _note_beginning(self, beginning: Beginning | None, cycle: int) -> None:
+    def _note_beginning(self, formed: Round, cycle: int) -> None:
         """Say which snapshot could not be used, and write down which one is."""
-        if beginning is None:
+        if (beginning := formed.beginning) is None:
             return
         restore, what = beginning.restore, "no snapshot: from a checkpoint, if the script has one"
         if restore is not None:
             step, of_cycle = restore.snapshot.step, max(0, restore.snapshot.cycle)
             what = f"step {step}" + (" on disk" if restore.file else "")
+            is_same_world = restore.world_size == formed.world_size
+            if not is_same_world:  # only the script knows whether it reads this one
+                what += (
+                    f", of {restore.world_size} ranks, if the script reads it with "
+                    "Snapshots.reader(); otherwise from its checkpoint"
+                )
             lost = restore.lost_steps if restore.lost_steps >= 0 else None
             why, file = beginning.why, restore.file
-            self._event(schema.SnapshotRestored(step, of_cycle, lost, why, file), cycle)
+            if is_same_world:
+                self._event(schema.SnapshotRestored(step, of_cycle, lost, why, file), cycle)
             if file and not why and restore.times == 1:
                 LOGGER.info("all ranks begin from %s (%s)", what, file, extra=facts_of(cycle))
         if beginning.why:

@@ -89,10 +89,10 @@ class SnapshotDir:
         self._known = {it.on_disk.name: it for it in found}
         for it in found:
             for problem in it.problems:
-                LOGGER.warning("snapshot %s: %s", self._path(it.on_disk.name), problem)
+                LOGGER.warning("snapshot %s: %s", self.path_of(it.on_disk.name), problem)
             if it.unused and not it.problems:
                 LOGGER.warning(
-                    "snapshot %s is not used: %s", self._path(it.on_disk.name), it.unused
+                    "snapshot %s is not used: %s", self.path_of(it.on_disk.name), it.unused
                 )
 
     def files(self) -> tuple[OnDisk, ...]:
@@ -122,8 +122,12 @@ class SnapshotDir:
         file = None if found is None else found.files.get(rank)
         if file is None:
             return None
-        path = f"{self._path(name)}/{rank_file(rank)}"
+        path = f"{self.path_of(name)}/{rank_file(rank)}"
         return FileToRestore(path, file.n_bytes, file.total, file.crc32)
+
+    def path_of(self, name: str) -> str:
+        """The folder of a snapshot."""
+        return f"{self._folder}/{name}"
 
     def note_step(self, last_step: int) -> None:
         """The last step that a rank of this node has ended; -1: not known."""
@@ -134,7 +138,7 @@ class SnapshotDir:
             try:
                 snapshot_files.mark(self._folder, name, mark, text)
             except OSError as error:
-                LOGGER.warning("snapshot %s is not marked: %s", self._path(name), error)
+                LOGGER.warning("snapshot %s is not marked: %s", self.path_of(name), error)
 
         self._thread.call(act)
 
@@ -211,8 +215,8 @@ class SnapshotDir:
             took_s = clock.monotonic() - began_at
             text = (
                 f"the snapshot of step {it.step}, {named(self._ranks)} of {self._world_size}, is "
-                f"in {self._path(str(name))} ({shown(n_bytes)} in {took_s:.1f} s): a job with this "
-                f"{OPTION} begins from it"
+                f"in {self.path_of(str(name))} ({shown(n_bytes)} in {took_s:.1f} s): a job with "
+                f"this {OPTION} begins from it"
             )
             lines.append((logging.INFO, text))
         self._tidy(written)
@@ -252,9 +256,6 @@ class SnapshotDir:
         self._thread.close(0.0)  # when it has done all that it can
 
     # ------------------------------------------------------------ both
-    def _path(self, name: str) -> str:
-        return f"{self._folder}/{name}"
-
     def _waited(self, act: Callable[[], T], timeout_s: float) -> T:
         """What ``act`` returns or raises, in the thread.
 

@@ -64,12 +64,13 @@ class InPlaceLink(LauncherLink):
         if begins is None:
             return self._as_the_cycle_began(answer), fd
         if chosen is None:
-            return answer.but(restore=None, slot=0, lost_steps=-1), fd
+            return answer.but(restore=None, slot=0, lost_steps=-1, other_world=None), fd
         if slot_bytes == 0 and self.source is not None:  # to look at it
             os.close(fd)
             fd = os.dup(self.source.fd)
         lost = chosen.lost_steps
-        return answer.but(restore=chosen.snapshot, slot=begins.slot, lost_steps=lost), fd
+        answer = answer.but(restore=chosen.snapshot, slot=begins.slot, lost_steps=lost)
+        return answer.but(other_world=None), fd
 
     def _begin(self, begins: BeginFrom) -> None:
         if self._is_begun:

@@ -16,11 +16,8 @@ from holdfast.arena.pure.plain_data import NotPlainError
 from holdfast.arena.pure.tensors_head import Head
 from holdfast.snapshot import _random_state, _tensors
 from holdfast.snapshot._found import FoundTensors, WalkedTables
-from holdfast.snapshot._parts import OptimizerPart, StatePart, ValuePart, part_of
-from holdfast.snapshot._saved import CHANGING, FIXED, MismatchError, Saved
-
-RANDOM = "random"
-"""Name of the part with the random number generators."""
+from holdfast.snapshot._parts import ModulePart, OptimizerPart, StatePart, ValuePart, part_of
+from holdfast.snapshot._saved import CHANGING, FIXED, RANDOM, MismatchError, Saved
 
 
 class Captured(NamedTuple):
@@ -135,7 +132,17 @@ class LiveState:
         self._has_shards = any(a is not b for a, b in zip(local, self._tensors, strict=True))
         self._shapes = [(tensor.shape, tensor.dtype) for tensor in local]
         facts = {e.name: f for e in entries if (f := _tensors.described(e.tensor))}
-        fixed = {"tensors": facts, "aliases": found.aliases, "optimizers": optimizers}
+        fixed = {
+            "tensors": facts,
+            "aliases": found.aliases,
+            "optimizers": optimizers,
+            "modules": [part.name for part in self._parts if isinstance(part, ModulePart)],
+            "parameters": {
+                part.name: part.groups(names)
+                for part in self._parts
+                if isinstance(part, OptimizerPart)
+            },
+        }
         # A text in a JSON object of texts, as safetensors wants it.
         self._fixed, self._head = _as_json(_as_json(fixed)), None
 

@@ -115,6 +115,13 @@ class OptimizerPart:
             for index, parameter in enumerate(options["params"])
         ]
 
+    def groups(self, names: dict[int, str]) -> list[list[str]]:
+        """Names of the parameters of each group."""
+        of_all = iter(self._parameters(names))
+        return [
+            [next(of_all)[0] for _ in options["params"]] for options in self._optimizer.param_groups
+        ]
+
     def walk(self, found: FoundTensors, watch: WalkedTables, names: dict[int, str]) -> Any:
         """Structure: of each parameter's state; values that are no tensors are read each time."""
         state, structure = self._optimizer.state, {}

@@ -14,6 +14,8 @@ from holdfast.snapshot import _tensors
 
 FIXED, CHANGING = "holdfast.fixed", "holdfast.changing"
 """Keys of the head's metadata: facts about the tensors, and those that may differ at each step."""
+RANDOM = "random"
+"""Name of the part with the random number generators."""
 
 
 class MismatchError(Exception):
@@ -26,6 +28,10 @@ class Saved:
     Attributes:
         parts: Plain data by the name of the part of the state.
         optimizers: The structure of their states, by name of the part.
+        parameters: Names of the parameters in each of their groups, by name of the part.
+        modules: Names of the parts that are modules.
+        aliases: Further names of tensors: the name that each has in the file.
+        facts: Of tensors by name: device, type, and the whole that it is a shard of.
         step: Number of steps that were computed.
         memory: All bytes of it.
     """
@@ -40,12 +46,14 @@ class Saved:
             head = parse(memory)
             fixed = json.loads(head.metadata[FIXED])
             changing = json.loads(head.metadata[CHANGING])
-            self._tensors: dict[str, dict[str, Any]] = fixed["tensors"]
-            self._aliases: dict[str, str] = fixed["aliases"]
+            self.facts: dict[str, dict[str, Any]] = fixed["tensors"]
+            self.aliases: dict[str, str] = fixed["aliases"]
             self.optimizers: dict[str, Any] = fixed["optimizers"]
+            self.modules: list[str] = fixed["modules"]
+            self.parameters: dict[str, list[list[str]]] = fixed["parameters"]
             self.parts: dict[str, Any] = changing["parts"]
             self._arrays = frozenset(changing["arrays"])
-            self._tensors.update(changing["tensors"])
+            self.facts.update(changing["tensors"])
             self.step = int(head.metadata["step"])
         except (HeadError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise MismatchError(f"its head cannot be read: {error}") from error
@@ -57,7 +65,7 @@ class Saved:
 
     def has(self, name: str) -> bool:
         """Whether it holds a tensor of this name."""
-        return self._aliases.get(name, name) in self._head.placed
+        return self.aliases.get(name, name) in self._head.placed
 
     def put_into(self, name: str, live: torch.Tensor) -> None:
         """Copy it into a live tensor of the same shape and type, at :meth:`copy`."""
@@ -76,7 +84,7 @@ class Saved:
 
         ``like``: of the tensors that a new one is made as: device, order of elements, shards.
         """
-        found, facts = self._view(name), self._tensors.get(name, {})
+        found, facts = self._view(name), self.facts.get(name, {})
         device = facts.get("device", "cpu")
         if isinstance(live, torch.Tensor):
             part = _tensors.local(live)
@@ -99,6 +107,28 @@ class Saved:
         except (ValueError, TypeError, RecursionError) as error:
             raise MismatchError(f"its plain data cannot be read: {error}") from error
 
+    def names(self) -> list[str]:
+        """Of all tensors, without aliases."""
+        return list(self._head.placed)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of the part of a tensor that this file has."""
+        return tuple(self.facts.get(name, {}).get("shape", self._head.placed[name].shape))
+
+    def dtype(self, name: str) -> torch.dtype:
+        """Raises ValueError: this torch does not know it."""
+        known = self.facts.get(name, {}).get("dtype")
+        placed = self._head.placed[name].dtype
+        return _tensors.named_in_file(placed) if known is None else _tensors.dtype_named(known)
+
+    def is_array(self, name: str) -> bool:
+        """Whether it was an array of NumPy."""
+        return name in self._arrays
+
+    def view(self, name: str) -> torch.Tensor:
+        """A tensor over the bytes of the file. Raises MismatchError."""
+        return self._view(name)
+
     def unused(self) -> list[str]:
         """Names of tensors that the live state has not asked for."""
         return [name for name in self._head.placed if name not in self._used]
@@ -119,12 +149,12 @@ class Saved:
             self._of.append(of)
 
     def _view(self, name: str) -> torch.Tensor:
-        own = self._aliases.get(name, name)
+        own = self.aliases.get(name, name)
         if own not in self._head.placed:
             raise MismatchError(f"{name} is in this program, and not in the snapshot")
         self._used.add(own)
         [found] = _tensors.views(self.memory, self._head.data_at, [own], self._head.placed)
-        facts = self._tensors.get(own, {})
+        facts = self.facts.get(own, {})
         try:
             if "dtype" in facts:
                 dtype = _tensors.dtype_named(facts["dtype"])

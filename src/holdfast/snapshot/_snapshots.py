@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from holdfast.snapshot._reader import SnapshotReader
     from holdfast.snapshot._taking import Taking
 
 __all__ = ["SnapshotError", "Snapshots"]
@@ -89,11 +90,40 @@ class Snapshots:
         self._every = every
         self._link = launcher_link()
         self._taking: Taking | None = None
+        self._world_changed = False
 
     @property
     def world_changed(self) -> bool:
-        """Whether the snapshot is of another number of ranks, so that ``restore`` left it alone."""
-        return False
+        """Whether another number of ranks took the snapshot: ``restore`` leaves it to the program.
+
+        Known from the call of ``otherwise`` on, and the same on all ranks. It is so only in a job
+        with ``--ft-snapshot-dir``, where an earlier job with more or fewer ranks has left one.
+        """
+        return self._world_changed
+
+    def reader(self) -> SnapshotReader:
+        """Read a snapshot that another number of ranks took, where :attr:`world_changed`.
+
+        Returns:
+            A :class:`torch.distributed.checkpoint.StorageReader` for ``dcp.load``, over the files
+            of all ranks, with the attributes ``step`` and ``world_size``. Its keys are those of a
+            checkpoint of ``{"model": ..., "optimizer": ...}`` with the results of
+            ``get_state_dict``, if these were the keywords of the parts; other parts have theirs.
+            DCP makes the shards of the ranks that load. Tensors that are not sharded, and plain
+            parts, are as rank 0 had them. Random numbers are not part of it.
+
+        Raises:
+            RuntimeError: There is no such snapshot; see :attr:`world_changed`.
+            SnapshotError: A file is damaged, or a tensor's shards cannot be put together; the
+                launchers then choose another snapshot at the next restart. It is raised in
+                ``dcp.load``, too, when the bytes of a file are first needed.
+        """
+        if self._taking is None or not self._world_changed:
+            raise RuntimeError(
+                "reader(): there is no snapshot of another number of ranks. Call it after "
+                "restore() or in its `otherwise`, and where `world_changed` is True"
+            )
+        return self._taking.read_other_world()
 
     def restore(self, otherwise: Callable[[], int | None] | None = None) -> int:
         """Put the chosen snapshot back, or call ``otherwise``; to be called once, by all ranks.
@@ -103,7 +133,8 @@ class Snapshots:
 
         Args:
             otherwise: Loads a checkpoint of the program's, and returns its step (None: 0). It is
-                called where there is no snapshot, on all ranks or on none.
+                called where there is no snapshot of so many ranks, on all ranks or on none. Where
+                :attr:`world_changed`, it may load :meth:`reader` instead, and return its step.
 
         Returns:
             The number of steps done.
@@ -117,6 +148,7 @@ class Snapshots:
         if (taking := self._begin()) is not None:
             step = taking.restore()
             self.take = taking.take
+            self._world_changed = taking.other_world is not None
             if step is not None:
                 return step
         return (otherwise() if otherwise is not None else None) or 0

@@ -12,14 +12,14 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from holdfast.arena.arena import ArenaMemory
 from holdfast.arena.pure import layout
 from holdfast.arena.pure.cadence import SAMPLES, cadence, is_due
-from holdfast.arena.pure.messages import Arena
+from holdfast.arena.pure.messages import Arena, OtherWorld
 from holdfast.arena.pure.plain_data import NotPlainError
 from holdfast.arena.pure.slots import n_slots
 from holdfast.arena.pure.snapshots import Held, SnapshotId
@@ -35,6 +35,9 @@ from holdfast.snapshot._loading import load
 from holdfast.snapshot._ring import Ring, Slot
 from holdfast.snapshot._saved import MismatchError
 from holdfast.snapshot._worker import Worker
+
+if TYPE_CHECKING:
+    from holdfast.snapshot._reader import SnapshotReader
 
 LOGGER = rank_logger("holdfast.snapshot")
 _NS = 1e9
@@ -160,6 +163,18 @@ class Taking:
         os.register_at_fork(after_in_child=lambda: _leave_to_parent(own))
 
     # ------------------------------------------------------------ restored
+    @property
+    def other_world(self) -> OtherWorld | None:
+        """A snapshot of another number of ranks that the program may read."""
+        return self._answer.other_world
+
+    def read_other_world(self) -> SnapshotReader:
+        """See :meth:`.Snapshots.reader`."""
+        from holdfast.snapshot._reader import SnapshotReader  # noqa: PLC0415 - loads all of DCP
+
+        assert self.other_world is not None
+        return SnapshotReader(self.other_world, self._link)
+
     def begin_at(self, step: int) -> None:
         """The training begins after so many steps, from state of the program's."""
         self._seen = self._words[layout.LAST_STEP] = step

@@ -109,6 +109,11 @@ def dtype_named(name: str) -> torch.dtype:
     return found
 
 
+def named_in_file(name: str) -> torch.dtype:
+    """By its name in safetensors."""
+    return _BY_NAME[name]
+
+
 def new_like(
     like: torch.Tensor | None, shape: Sequence[int], dtype: torch.dtype, device: str
 ) -> torch.Tensor:

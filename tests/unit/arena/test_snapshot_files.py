@@ -97,10 +97,22 @@ def folders(draw: st.DrawFn) -> tuple[dict[str, list[OnDisk]], dict[str, range],
 def test_the_newest_that_is_whole_where_its_ranks_will_be_is_chosen(
     case: tuple[dict[str, list[OnDisk]], dict[str, range], set[str]],
 ) -> None:
-    """As a model says that tries every name."""
+    """As a model says that tries every name; one of another size only where there is no other."""
     found, places, given_up = case
     world = sum(map(len, places.values()))
     expected = None
+    for step in range(3):
+        for life in ("b" * 12, "a" * 12):
+            name = on_disk(step, of=world + 1, life=life).name
+            is_everywhere = all(
+                any(
+                    it.name == name and {*ranks_of(it.ranks)} >= {*range(world + 1)}
+                    for it in found[node]
+                )
+                for node in places
+            )
+            if is_everywhere and name not in given_up:
+                expected = name
     for step in range(3):
         for life in ("b" * 12, "a" * 12):
             name = on_disk(step, of=world, life=life).name
@@ -121,6 +133,14 @@ def test_why_the_newest_is_not_used_has_the_numbers() -> None:
     assert choose_file({"a": [on_disk(9, of=4), older], "b": [older]}, places) == ChosenFile(
         older, "step 9 on disk is of 4 ranks, and there are 2"
     )
+    other = on_disk(9, "0-3", of=4)
+    assert choose_file({"a": [other], "b": [other]}, places) == ChosenFile(other, "")
+    assert choose_file({"a": [other, older], "b": [other, older]}, places).file == older
+    assert choose_file({"a": [other], "b": []}, places) == ChosenFile(
+        None,
+        "step 9 on disk is of 4 ranks, and there are 2, and not each node has all of its files",
+    )
+    assert choose_file({"a": [other], "b": [other]}, places, {other.name}).file is None
     assert choose_file({"a": [on_disk(9)], "b": [on_disk(9, "0")]}, places) == ChosenFile(
         None, "step 9 on disk is not there for rank 1"
     )

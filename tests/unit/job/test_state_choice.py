@@ -150,6 +150,28 @@ def test_one_on_disk_that_a_rank_cannot_use_is_given_up_for_an_older_one() -> No
     assert begins.why == "rank 1 could not use step 40 on disk: its sum is wrong"
 
 
+def test_one_of_another_number_of_ranks_is_named_and_given_up_by_the_same_rules() -> None:
+    other = OnDisk("other", 40, 3, "0-2")
+
+    def begin(state: StateChoice, cycle: int, last_step: int, *refused: Refused) -> Beginning:
+        for node in "ab":
+            holdings = Holdings((), last_step, refused, files=(other,))
+            state.joined(Join(node, Descriptor(node, node, 1, 1), cycle, None, holdings))
+        begins = state.begin(cycle + 1, 0, PLACES)
+        assert begins is not None
+        return begins
+
+    state = StateChoice(progress=10)
+    assert begin(state, -1, -1) == Beginning(Restore(FILED, 3, file="other"))
+    assert begin(state, 0, 43).restore == Restore(FILED, 3, 3, 2, "other")
+    begins = begin(state, 1, 43)
+    assert (begins.restore, begins.given_up) == (None, ("other",))
+    state = StateChoice()
+    begin(state, -1, -1)
+    begins = begin(state, 0, -1, Refused(FILED, 1, "its sum is wrong"))
+    assert (begins.restore, begins.given_up) == (None, ("other",))
+
+
 def test_one_on_disk_that_leads_nowhere_twice_is_given_up() -> None:
     state = StateChoice(progress=10)
     times = [with_files(state, cycle, last_step=43).restore for cycle in (-1, 0)]

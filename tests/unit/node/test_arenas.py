@@ -16,8 +16,22 @@ import pytest
 from holdfast.arena.arena import ArenaError, ArenaMemory
 from holdfast.arena.pure import layout
 from holdfast.arena.pure.lineage import last_life
-from holdfast.arena.pure.messages import Arena, OpenArena, SnapshotCost, SnapshotUnusable
-from holdfast.arena.pure.snapshots import Ancestor, Beginning, Held, Refused, Restore, SnapshotId
+from holdfast.arena.pure.messages import (
+    Arena,
+    OpenArena,
+    OtherWorld,
+    SnapshotCost,
+    SnapshotUnusable,
+)
+from holdfast.arena.pure.snapshots import (
+    OF_A_FILE,
+    Ancestor,
+    Beginning,
+    Held,
+    Refused,
+    Restore,
+    SnapshotId,
+)
 from holdfast.base import memory
 from holdfast.events.pure import schema
 from holdfast.job.pure.member import SetCadence, SnapshotsMeasured
@@ -319,3 +333,22 @@ def test_words_that_make_no_sense_are_no_snapshot(node: Node) -> None:
 
 def test_a_rank_of_another_node_is_refused(node: Node) -> None:
     assert node.open(2) == Error("rank 2 does not run under this launcher now")
+
+
+@pytest.mark.parametrize("limit", [None, 0])
+def test_all_ranks_may_read_a_snapshot_on_disk_that_more_ranks_took(limit: int | None) -> None:
+    """Also where there is no memory for new ones: all ranks read it, or none."""
+    node = Node(limit)
+    try:
+        chosen = SnapshotId(OF_A_FILE, 0, 40)
+        node.arenas.begin(*formed(1, Beginning(Restore(chosen, 3, file="step-40-of-3"))))
+        for rank in (0, 1):
+            answer = node.open(rank)
+            assert (answer.restore, answer.file) == (None, None)
+            assert answer.other_world == OtherWorld(chosen, "step-40-of-3")
+            assert (answer.n_slots > 0) == (limit is None)
+        unusable = SnapshotUnusable(1, chosen, "its bytes have changed")
+        assert node.arenas.answer(unusable) == (Ok(), ())
+        assert node.arenas.refused() == [chosen]
+    finally:
+        node.arenas.close()

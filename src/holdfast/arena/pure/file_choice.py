@@ -1,7 +1,9 @@
 """Decide which snapshot on disk a job begins from, which are written, and which removed. Pure.
 
 A snapshot on disk counts where the files of all its ranks are whole. Nodes share a folder, or each
-has its own: so a rank's file must be in the folder of the node that will have that rank.
+has its own: so a rank's file must be in the folder of the node that will have that rank. One of
+another number of ranks counts where every node has all of its files, for each rank needs parts of
+several; and only where there is none of this number.
 """
 
 from __future__ import annotations
@@ -34,11 +36,17 @@ def choose_file(
     places: Mapping[str, range],
     given_up: Collection[str] = (),
 ) -> ChosenFile:
-    """Choose the newest that is whole for the ranks of ``places``, which is by node."""
+    """Choose the newest that is whole for the ranks of ``places``, which is by node.
+
+    If there is none of so many ranks: the newest of another number that each node has whole.
+    """
     ranks_with: dict[str, set[int]] = {}
     facts: dict[str, OnDisk] = {}
+    nodes_with: dict[str, set[str]] = {}
     for node, found in on_disk.items():
         wanted = places.get(node, range(0))
+        for it in whole(found):
+            nodes_with.setdefault(it.name, set()).add(node)
         for it in found:
             if it.name not in given_up:
                 facts[it.name] = it
@@ -46,17 +54,25 @@ def choose_file(
                     rank for rank in ranks_of(it.ranks) if rank in wanted
                 )
     world_size = sum(len(ranks) for ranks in places.values())
-    for it in sorted(facts.values(), key=newest_first):
-        if it.world_size == world_size and len(ranks_with[it.name]) == world_size:
-            chosen: OnDisk | None = it
-            break
-    else:
-        chosen = None
-    newest = min(facts.values(), key=newest_first, default=None)
+    in_order = sorted(facts.values(), key=newest_first)
+    of_this_size = (
+        it
+        for it in in_order
+        if it.world_size == world_size and len(ranks_with[it.name]) == world_size
+    )
+    of_another = (
+        it
+        for it in in_order
+        if it.world_size != world_size and nodes_with.get(it.name, set()) >= places.keys()
+    )
+    chosen = next(of_this_size, None) or next(of_another, None)
+    newest = next(iter(in_order), None)
     if newest is None or newest == chosen:
         return ChosenFile(chosen, "")
     if newest.world_size != world_size:
         lacks = f"is of {newest.world_size} ranks, and there are {world_size}"
+        if chosen is None:
+            lacks += ", and not each node has all of its files"
     else:
         missing = {*range(world_size)} - ranks_with[newest.name]
         lacks = f"is not there for {named(sorted(missing))}"

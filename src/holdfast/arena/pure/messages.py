@@ -46,6 +46,18 @@ class FileToRestore(Value):
     crc32: Count | None = None
 
 
+class OtherWorld(Value):
+    """A snapshot on disk of another number of ranks: the program may read it, on all ranks.
+
+    Attributes:
+        snapshot: Its name for the launchers.
+        path: Of its folder, which has the files of all of its ranks.
+    """
+
+    snapshot: SnapshotId
+    path: Raw
+
+
 class Arena(Value):
     """The rank may use this memory.
 
@@ -56,6 +68,7 @@ class Arena(Value):
         cycle: Of the life that begins.
         lost_steps: Steps computed again, for people; -1: not known.
         file: It is not in memory, but there; None: it is in ``slot``.
+        other_world: In place of ``restore``, if another number of ranks took it.
     """
 
     n_slots: Count
@@ -64,6 +77,7 @@ class Arena(Value):
     slot: Count = 0
     lost_steps: int = -1
     file: FileToRestore | None = None
+    other_world: OtherWorld | None = None
 
 
 class SnapshotCost(Value):

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.arena.pure.snapshots import Beginning
 from holdfast.base.pure.rank_sets import named, text_of
 from holdfast.base.pure.wording import count, duration
 from holdfast.evidence.pure.failure import RankEnd, first_cause
+from holdfast.job.pure.membership import Round
 
 TEXT_FORMAT = "%(asctime)s [%(levelname)s] [%(node)s] holdfast: %(message)s"
 LINE_CHARS = 200
@@ -97,10 +97,10 @@ def restart_line(done: str, restart: str, after_s: float, started: str, room: in
     return fitted(shown + line + started, room)
 
 
-def beginning_words(beginning: Beginning | None) -> str:
-    """`` from step 41 (2 steps again)``; empty: from no snapshot."""
-    restore = None if beginning is None else beginning.restore
-    if restore is None:
+def beginning_words(formed: Round) -> str:
+    """`` from step 41 (2 steps again)``; empty: from no snapshot of as many ranks."""
+    restore = None if formed.beginning is None else formed.beginning.restore
+    if restore is None or restore.world_size != formed.world_size:
         return ""
     lost = restore.lost_steps
     again = f" ({count(lost, 'step')} again)" if lost > 0 else ""
