@@ -467,6 +467,7 @@ class NodeAgent:
                 self._write_event,
                 self._folders.runtime_dir,
                 (lambda *_: None) if folder is None else folder.file_of,
+                plan.snapshot_progress,
             )
             self._arenas.begin(self._ranks.formed, self._ranks.place)
             self._parts.append(self._arenas)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from holdfast.arena.arena import ArenaError, ArenaMemory, HeldSlot, create
-from holdfast.arena.pure import layout
+from holdfast.arena.pure import layout, trust
 from holdfast.arena.pure.budget import SlotsGranted, TooLittleMemory, grant, shown
 from holdfast.arena.pure.lineage import belongs
 from holdfast.arena.pure.messages import (
@@ -78,6 +78,7 @@ class Arenas(Part):
         event: Writes an event.
         folder: Where live views find the memory.
         file_of: A rank's part of a snapshot on disk, by name; None: it is not there.
+        progress: See :class:`.Arena`.
     """
 
     def __init__(
@@ -88,7 +89,9 @@ class Arenas(Part):
         event: Callable[[schema.Body], None],
         folder: str,
         file_of: Callable[[str, int], FileToRestore | None] = lambda *_: None,
+        progress: int = trust.PROGRESS,
     ) -> None:
+        self._progress = progress
         self._file_of = file_of
         self._nproc = nproc
         self._limit = limit
@@ -305,20 +308,18 @@ class Arenas(Part):
         assert arena is not None
         n_slots = 0 if text or self._granted is None else self._granted.n_slots
         arena.memory.words[layout.N_SLOTS] = n_slots
+        answer = Arena(n_slots, self._cycle, progress=self._progress)
         if restore is None:
-            return Arena(n_slots, self._cycle), (arena.memory.fd,)
+            return answer, (arena.memory.fd,)
+        lost, times = restore.lost_steps, restore.times
+        answer = answer.but(restore=restore.snapshot, lost_steps=lost, times=times)
         if restore.file:
             # A file that is not there is for the rank to find, and to report.
             file = self._file_of(restore.file, request.rank) or FileToRestore(restore.file, 0)
-            answer = Arena(
-                n_slots, self._cycle, restore.snapshot, lost_steps=restore.lost_steps, file=file
-            )
-            return answer, (arena.memory.fd,)
+            return answer.but(file=file), (arena.memory.fd,)
         slot = self._restored(arena, request.rank)
         # Without it the rank finds another snapshot in the slot, or none, and reports that.
-        index = 0 if slot is None else slot.slot
-        answer = Arena(n_slots, self._cycle, restore.snapshot, index, restore.lost_steps)
-        return answer, (arena.memory.fd,)
+        return answer.but(slot=0 if slot is None else slot.slot), (arena.memory.fd,)
 
     def _make_room(self, request: OpenArena) -> str:
         """Budget memory for it, and for all ranks; why there is too little, or an empty text."""

@@ -10,6 +10,7 @@ On the launcher's socket (``node/control_endpoint.py``), one request per connect
 from __future__ import annotations
 
 from holdfast.arena.pure.snapshots import SnapshotId
+from holdfast.arena.pure.trust import PROGRESS
 from holdfast.base.pure.codec import Count, Raw, Text
 from holdfast.base.pure.value import Value
 
@@ -56,6 +57,8 @@ class Arena(Value):
         cycle: Of the life that begins.
         lost_steps: Steps computed again, for people; -1: not known.
         file: It is not in memory, but there; None: it is in ``slot``.
+        times: So many lives in a row have begun from it, this one among them.
+        progress: New steps after which it counts as one that leads on.
     """
 
     n_slots: Count
@@ -64,6 +67,8 @@ class Arena(Value):
     slot: Count = 0
     lost_steps: int = -1
     file: FileToRestore | None = None
+    times: Count = 1
+    progress: Count = PROGRESS
 
 
 class SnapshotCost(Value):

@@ -22,8 +22,8 @@ Tickless: the page is read when the earliest limit could run out, not before.
 Snapshots (docs/decisions/0053). The guard keeps the memory of its ranks' snapshots when they die. A
 list of them goes up with RanksReady, when no rank writes any more. BeginFrom comes when all ranks
 have their places: the guard voids newer snapshots before any rank can take another, and tells each
-rank where the state of its place is. Until a snapshot of this cycle is held, the choice of the
-launchers for the cycle stays in force, and no list is sent.
+rank where the state of its place is. The launchers' choice for the cycle goes up with the list: it
+stays in force until a snapshot of this cycle is held, or the coordinator gives it up.
 
 Fencing. When the guard's lease runs out, or its connection ends, the others may go on without this
 node: its ranks are asked to leave, and get SIGKILL if they do not (``inplace/pure/timing.py``).
@@ -37,7 +37,8 @@ from __future__ import annotations
 import enum
 
 from holdfast.arena.pure.messages import SnapshotUnusable
-from holdfast.arena.pure.snapshots import Held, Holdings, Refused, SnapshotId
+from holdfast.arena.pure.snapshots import Held, Holdings, Refused, Restore, SnapshotId
+from holdfast.arena.pure.trust import PROGRESS
 from holdfast.base.pure.common_events import TimePassed
 from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.kill_ladder import SIGNALLED, SIGTERM, STUCK, TAKING_EVIDENCE, KillLadder
@@ -303,6 +304,8 @@ class Guard:
         self._fence_at: float | None = None
         self._restart: _Restart | None = None
         self._holds_arenas = False
+        self._began: Restore | None = None
+        self._progress = PROGRESS
         self._found: tuple[FoundSnapshot, ...] = ()
         """When all ranks of this node were ready."""
         self._refused: list[Refused] = []
@@ -396,6 +399,7 @@ class Guard:
                 return self._placed_if_all_are()
             case msg.OpenedArena():
                 self._holds_arenas = True
+                self._began, self._progress = message.began or self._began, message.progress
                 return [HoldArena(number, message.fd)]
             case SnapshotUnusable():
                 self._refused.append(Refused(message.snapshot, message.rank, message.why))
@@ -441,10 +445,10 @@ class Guard:
         standings, self._standings = self._standings, ()
         self._found = read.found
         holdings = None
-        if self._refused or any(it.held.cycle == self._cycle for it in read.found):
+        if self._refused or self._holds_arenas:
             held = tuple(it.held for it in read.found)
             holdings = Holdings(held, read.last_step, tuple(self._refused))
-        return msg.RanksReady(self._epoch, standings, holdings)
+        return msg.RanksReady(self._epoch, standings, holdings, self._began, self._progress)
 
     def _placed_if_all_are(self) -> list[Effect]:
         """Places go up once for the node, when the last of its ranks has one."""
