@@ -7,6 +7,7 @@ import pytest
 from holdfast.arena.pure.snapshots import OF_A_FILE, Held, Holdings, Refused, Restore, SnapshotId
 from holdfast.inplace.pure import messages as msg
 from holdfast.inplace.pure.coordinator import Coordinator, Effect, NodeMessage
+from holdfast.inplace.pure.guard import Effect as GuardEffect
 from holdfast.inplace.pure.guard import (
     FoundSnapshot,
     Guard,
@@ -15,7 +16,7 @@ from holdfast.inplace.pure.guard import (
     ReadSnapshots,
     SnapshotsRead,
 )
-from holdfast.inplace.pure.job_calls import Cause, FaultKind
+from holdfast.inplace.pure.job_calls import Cause, FaultKind, RestartedInPlace
 
 RANKS = range(2)
 EIGHT, NINE = SnapshotId(0, 0, 8), SnapshotId(0, 0, 9)
@@ -150,3 +151,28 @@ def test_a_guard_passes_on_what_the_cycle_began_from() -> None:
     assert guard.handle(SnapshotsRead(found, last_step=9), 0.0) == [
         msg.RanksReady(0, standings, Holdings(CYCLES, 9), FROM_NINE, 3)
     ]
+
+
+def restarts_of(effects: list[GuardEffect]) -> list[tuple[int | None, int]]:
+    return [(it.step, it.lost_steps) for it in effects if isinstance(it, RestartedInPlace)]
+
+
+@pytest.mark.parametrize(
+    ("then", "reported"),
+    [
+        (msg.BeginFrom(1, Restore(EIGHT, 2, lost_steps=4)), (8, 4)),
+        (msg.BeginFrom(1), (None, -1)),
+        (msg.AbortEpoch(1, (Cause(0, FaultKind.EXCEPTION, "boom"),)), (None, -1)),
+        (msg.Exit(finished=False, text="no rank is left"), (None, -1)),
+    ],
+)
+def test_a_launcher_learns_of_a_restart_when_its_snapshot_is_known_and_once(
+    then: msg.Down, reported: tuple[int | None, int]
+) -> None:
+    guard = Guard(msg.CallTimeouts())
+    guard.handle(msg.JoinCall(0, 1), 0.0)
+    guard.handle(msg.Commit(0, -1, (), ()), 0.0)
+    guard.handle(msg.AbortEpoch(0, (Cause(0, FaultKind.EXCEPTION, "boom"),)), 0.0)
+    assert restarts_of(guard.handle(msg.Commit(1, 0, (), (), snapshots=True), 1.0)) == []
+    assert restarts_of(guard.handle(then, 2.0)) == [reported]
+    assert restarts_of(guard.handle(msg.Exit(finished=True), 3.0)) == []

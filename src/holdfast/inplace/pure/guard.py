@@ -303,6 +303,8 @@ class Guard:
         self._is_lost = False
         self._fence_at: float | None = None
         self._restart: _Restart | None = None
+        self._restarted: RestartedInPlace | None = None
+        """For the launcher, when it is known which snapshot the epoch begins from."""
         self._holds_arenas = False
         self._began: Restore | None = None
         self._progress = PROGRESS
@@ -472,7 +474,14 @@ class Guard:
         for number, rank in self._ranks.items():
             path, slot = self._where(rank.place, chosen)
             effects.append(TellRank(number, message.but(path=path, slot=slot)))
-        return effects
+        return effects + self._report_restart(message.restore)
+
+    def _report_restart(self, restore: Restore | None = None) -> list[Effect]:
+        """Once; ``restore``: None: it is not known, or there is none."""
+        restarted, self._restarted = self._restarted, None
+        if restarted is None or restore is None:
+            return [] if restarted is None else [restarted]
+        return [restarted.but(step=restore.snapshot.step, lost_steps=restore.lost_steps)]
 
     def _where(self, place: msg.Place | None, chosen: SnapshotId | None) -> tuple[str, int]:
         if place is not None and chosen is not None:
@@ -529,15 +538,15 @@ class Guard:
                 if message.epoch == 0:
                     effects.insert(0, CallBegan(self._cycle, self._in_call()))
                 if self._restart is not None:
-                    effects.append(self._restart.ended(message, now))
+                    self._restarted = self._restart.ended(message, now)
                     self._restart = None
-                return effects
+                return effects if message.snapshots else [*effects, *self._report_restart()]
             case msg.BeginFrom():
                 return self._begin_from(message)
             case msg.AbortEpoch():
                 if message.epoch != self._epoch:
                     return []
-                looks: list[Effect] = []
+                looks = self._report_restart()
                 if self._restart is None:
                     running = [n for n, rank in self._ranks.items() if rank.at is _At.RUNNING]
                     self._restart = _Restart(message, running, now)
@@ -564,7 +573,8 @@ class Guard:
                     self._rest(rank)
                 # First: a rank that gets the message may end, and its launcher judges by this.
                 ended = CallEnded(self._cycle, self._in_call(), message.finished)
-                return [ended, self._renew(), *self._send_ranks(message)]
+                done = self._report_restart()
+                return [*done, ended, self._renew(), *self._send_ranks(message)]
             case _:
                 assert_never(message)
 
