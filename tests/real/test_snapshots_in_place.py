@@ -56,6 +56,7 @@ def train_from_start(call):
     assert done["batches"] == step
     note(cycle=CYCLE, began=call.iteration, rank=rank, world=world, step=step)
     if f"{CYCLE}:{call.iteration}" in AT_ONCE:
+        dist.barrier()  # all have noted it
         raise ValueError("the loss is not finite")
     while step < STEPS:
         optimizer.zero_grad()
