@@ -32,6 +32,7 @@ CYCLE = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 FAULTS = [it.split(":") for it in os.environ.get("FAULTS", "").split(",") if it]
 ACTIVE = int(os.environ.get("ACTIVE", "64"))
 BESIDE = os.environ.get("BESIDE") == "1"
+AT_ONCE = os.environ.get("AT_ONCE", "").split(",")
 
 def weights(model):
     whole = b"".join(it.detach().numpy().tobytes() for it in model.state_dict().values())
@@ -54,6 +55,9 @@ def train_from_start(call):
     step = snapshots.restore(otherwise=lambda: 0)
     assert done["batches"] == step
     note(cycle=CYCLE, began=call.iteration, rank=rank, world=world, step=step)
+    if f"{CYCLE}:{call.iteration}" in AT_ONCE:
+        dist.barrier()  # all have noted it
+        raise ValueError("the loss is not finite")
     while step < STEPS:
         optimizer.zero_grad()
         model(torch.randn(4, 8)).square().mean().backward()
@@ -234,3 +238,22 @@ def test_a_restart_of_the_processes_goes_on_from_snapshots_of_any_iteration(
     assert began(notes, 0, cycle=1) in (16, 17)
     assert began(notes, 1, cycle=1) in (22, 23)
     assert ends(notes) == undisturbed[2]
+
+
+def test_a_snapshot_of_the_cycle_that_leads_nowhere_twice_is_given_up(
+    ft: Launcher, undisturbed: dict[int, Any]
+) -> None:
+    """Before one snapshot of the new cycle is taken; the option of the launcher holds in place."""
+    job = ft.start(
+        "--nproc-per-node=2", "--max-restarts=1", "--ft-snapshot-progress=3", "--log-dir=logs",
+        ft.script(JOB), env={"FAULTS": "kill:0:0:10:0", "AT_ONCE": "1:0,1:1"},
+    )  # fmt: skip
+    assert job.wait(LONG_S) == 0, job.stderr
+    notes = all_notes(job.folder)
+    first = began(notes, 0, cycle=1)
+    assert first in (8, 9)
+    assert began(notes, 1, cycle=1) == first
+    assert began(notes, 2, cycle=1) < first
+    assert ends(notes) == undisturbed[2]
+    logs = "".join(file.read_text() for file in job.folder.rglob("*.log"))
+    assert "two restarts from it made fewer than 3 new steps each" in logs + job.stderr

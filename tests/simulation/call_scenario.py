@@ -84,6 +84,10 @@ class Call(Value):
     """Ranks take them, and begin from them."""
     bad: float = 0.0
     """So often a rank cannot use its part."""
+    began: int = 0
+    """The step of the snapshot that the launchers have chosen for the cycle; 0: none."""
+    is_broken: bool = False
+    """A rank that begins from that one fails before its first step."""
 
 
 def random_call(seed: int, ranks: int = 8) -> Call:

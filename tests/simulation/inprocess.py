@@ -72,7 +72,7 @@ from tests.simulation.call_scenario import (
     What,
 )
 from tests.simulation.kernel import Alarm, Link, ProcessClock, World
-from tests.simulation.simulated_call_snapshots import Epochs, Memory, Slot
+from tests.simulation.simulated_call_snapshots import CYCLE, Epochs, Memory, Slot
 
 PATIENCE = CoordinatorTimeouts(barrier_s=120.0, completion_s=120.0, silence_s=LIMITS.silence_s)
 HORIZON_S = 3600.0
@@ -188,7 +188,7 @@ class CallSimulation(World):
         self._promises = Promises(call, self.clock, self.processes, self.fail)
         self._faults = {(fault.epoch, fault.rank): fault for fault in call.faults}
         self._arrived: dict[int, set[int]] = {}
-        self.epochs = Epochs(self.fail)
+        self.epochs = Epochs(self.fail, call.ranks, call.began, keeps_guards=not call.node_faults)
 
     # ------------------------------------------------------------ running
 
@@ -408,6 +408,8 @@ class CallSimulation(World):
                     kept = node.memories.values()
                     found = tuple(it for memory in kept for it in memory.found())
                     last_step = max((memory.last_step for memory in kept), default=-1)
+                    for memory in kept:
+                        memory.last_step = -1
                     self._feed_guard(node, gd.SnapshotsRead(found, last_step))
                 case gd.VoidSnapshots():
                     for memory in node.memories.values():
@@ -597,9 +599,11 @@ class CallSimulation(World):
             self._does(process, 0.01, self._restores, epoch)
             return
         if process.memory is None:
-            process.memory = Memory(process.name)
-            self._feed_rank(process, OpenedArena(process.number, 0))
+            process.memory = self._new_memory(process)
+            self._feed_rank(process, OpenedArena(process.number, 0, self.epochs.cycle_began))
         chosen, slot, begins = None, None, process.begins
+        if begins is None and self.call.began and self._n_active(process) == self.call.ranks:
+            chosen, slot = SnapshotId(CYCLE - 1, 0, self.call.began), process.memory.slots[0]
         if begins is not None and begins.restore is not None:
             chosen = begins.restore.snapshot
             slot = process.node.memories[begins.path].slots[begins.slot]
@@ -610,7 +614,22 @@ class CallSimulation(World):
             self._feed_rank(process, SnapshotUnusable(process.number, chosen, "its sum is wrong"))
             self._raises(process, "the snapshot cannot be restored")
             return
+        if self.call.is_broken and slot is not None and slot.state is self.epochs.cycle_state:
+            self._does(process, self._short(), self._fails_at_once, epoch)
+            return
         self._does(process, self._short(), self._steps, epoch)
+
+    def _new_memory(self, process: _Process) -> Memory:
+        """That of a launcher holds what the cycle before has left."""
+        memory = Memory(process.name)
+        if (began := self.epochs.cycle_began) is not None:
+            held = Held(process.number, self.call.ranks, CYCLE - 1, 0, began.snapshot.step)
+            memory.slots[0] = Slot(held, self.epochs.cycle_state)
+        return memory
+
+    def _fails_at_once(self, process: _Process, epoch: int) -> None:
+        if process.user_epoch == epoch and process.hang is None:
+            self._raises(process, "the loss is not finite")
 
     def _steps(self, process: _Process, epoch: int) -> None:
         """One step, and the snapshot of it, unless the step's collective waits for another rank."""
@@ -632,7 +651,7 @@ class CallSimulation(World):
         if process.user_epoch != epoch:
             return  # interrupted in the middle of it
         place, active = process.assigned.place, self._n_active(process)
-        slot.held = Held(place, active, 0, epoch, step)
+        slot.held = Held(place, active, CYCLE, epoch, step)
         self.epochs.done[epoch][place] = step
         self._does(process, self._short(), self._steps, epoch)
 

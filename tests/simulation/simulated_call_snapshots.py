@@ -9,6 +9,8 @@ A state is an object with its history, so two states of one name can be told apa
   history.
 - T-2: as long as no rank is lost or moved, an epoch begins from a step that is at most one older
   than the newest of any rank.
+- No third epoch in a row begins from a state from which two made fewer than ``PROGRESS`` new steps,
+  as long as no guard is lost.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from holdfast.arena.pure.slots import next_slot
-from holdfast.arena.pure.snapshots import Held, SnapshotId
+from holdfast.arena.pure.snapshots import Held, Restore, SnapshotId
+from holdfast.arena.pure.trust import LIVES, PROGRESS
 from holdfast.inplace.pure.guard import FoundSnapshot
 
 N_SLOTS = 2
+CYCLE = 1
 
 
 @dataclass(eq=False)
@@ -59,7 +63,6 @@ class Memory:
 
     def void(self, but_until: SnapshotId | None) -> None:
         """As the guard does."""
-        self.last_step = -1
         for slot in self.slots:
             if slot.held is not None and (but_until is None or slot.held.id > but_until):
                 slot.held = None
@@ -74,10 +77,19 @@ class Memory:
 
 
 class Epochs:
-    """What the epochs of a call begin from; ``fail`` raises a violation."""
+    """What the epochs of a call begin from; ``fail`` raises a violation.
 
-    def __init__(self, fail: Callable[[str], NoReturn]) -> None:
+    ``began``: the step that its cycle began from, or 0; ``keeps_guards``: none of them is lost.
+    """
+
+    def __init__(
+        self, fail: Callable[[str], NoReturn], ranks: int, began: int, *, keeps_guards: bool
+    ) -> None:
         self._fail = fail
+        self._keeps_guards = keeps_guards
+        self._worlds: dict[int, int] = {}
+        self.cycle_began = Restore(SnapshotId(CYCLE - 1, 0, began), ranks) if began else None
+        self.cycle_state = State(None, -1, began)
         self._starts: dict[int, State | None] = {}
         self._states: dict[tuple[int, int], State] = {}
         self.done: dict[int, dict[int, int]] = {}
@@ -95,6 +107,9 @@ class Epochs:
             if (held.rank, held.world_size) != (place, world):
                 self._fail(f"place {place} of {world} in epoch {epoch} begins from {held}")
         self._check_history(epoch, state)
+        if epoch not in self._starts:
+            self._check_trust(epoch, state)
+        self._worlds[epoch] = world
         start = self._starts.setdefault(epoch, state)
         if start is not state:
             self._fail(
@@ -104,6 +119,18 @@ class Epochs:
         step = 0 if state is None else state.step
         self.done.setdefault(epoch, {})[place] = step
         return step
+
+    def _check_trust(self, epoch: int, state: State | None) -> None:
+        failed = 0
+        for before in sorted(self._starts, reverse=True):
+            if state is None or self._starts[before] is not state:
+                break
+            done = self.done[before]
+            if max(done.values()) + 1 >= state.step + PROGRESS:
+                break
+            failed += len(done) == self._worlds[before]
+        if failed >= LIVES and self._keeps_guards:
+            self._fail(f"epoch {epoch} begins from {_named(state)}, as {failed} did that failed")
 
     def _check_history(self, epoch: int, state: State | None) -> None:
         """A state that was given up does not come back."""

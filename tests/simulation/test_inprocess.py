@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.arena.pure import beginning, choice
+from holdfast.arena.pure import beginning, choice, trust
 from holdfast.inplace.pure import guard
+from holdfast.inplace.pure.coordinator import Coordinator
 from holdfast.inplace.pure.escalation import MOST
 from tests.simulation.call_promises import Outcome
 from tests.simulation.call_scenario import (
@@ -158,6 +159,41 @@ def simulate_snapshots(first: int, n: int) -> int:
         simulation.run()
         restored += simulation.epochs.restored
     return restored
+
+
+def simulate_cycles(first: int, n: int) -> int:
+    """Calls whose cycle began from a snapshot, every second time from a broken one."""
+    restored = 0
+    for seed in range(first, first + n):
+        call = random_call(seed, (2, 3, 4)[seed % 3])
+        began = {"began": 5, "is_broken": seed % 2 == 0, "drops_odd": False, "active": None}
+        simulation = CallSimulation(call.but(snapshots=True, **began), seed)
+        simulation.run()
+        restored += simulation.epochs.restored
+    return restored
+
+
+def test_a_snapshot_that_leads_nowhere_is_not_used_for_ever() -> None:
+    """No third iteration in a row begins from it; of fresh seeds."""
+    assert simulate_cycles(random.SystemRandom().randrange(2**31), 200) > 200
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "bug"),
+    [
+        (trust, "is_spent", lambda *_: False),
+        (trust, "times", lambda *_: 1),
+        (Coordinator, "_begins_as_the_cycle", lambda _: True),
+        (Memory, "void", lambda *_: None),
+    ],
+    ids=["never spent", "not counted", "the cycle's choice for ever", "never void"],
+)
+def test_the_simulator_finds_a_snapshot_that_is_used_for_ever(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, name: str, bug: Any
+) -> None:
+    monkeypatch.setattr(kind, name, bug)
+    with pytest.raises(Violation):
+        simulate_cycles(0, 300)
 
 
 def test_all_ranks_of_an_iteration_begin_from_one_snapshot_or_all_from_none() -> None:

@@ -39,17 +39,18 @@ class KeptArenas:
             raise
 
     def read(self) -> SnapshotsRead:
-        """All committed snapshots, and the last step of any rank."""
+        """All committed snapshots, and the last step of any rank in the life that has ended."""
         found = tuple(
             FoundSnapshot(slot.held, f"/proc/{os.getpid()}/fd/{arena.fd}", slot.slot)
             for arena in self._arenas.values()
             for slot in arena.all_held()
         )
         last = max((it.words[layout.LAST_STEP] for it in self._arenas.values()), default=-1)
+        for arena in self._arenas.values():
+            arena.words[layout.LAST_STEP] = -1
         return SnapshotsRead(found, max(-1, last))
 
     def void(self, but_until: SnapshotId | None) -> None:
-        """Void those newer than this one; None: all. A life begins."""
+        """Void those newer than this one; None: all."""
         for arena in self._arenas.values():
             arena.void_others(but_until)
-            arena.words[layout.LAST_STEP] = -1

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.arena.pure.messages import SnapshotUnusable
+from holdfast.arena.pure.snapshots import Restore
 from holdfast.base import wait_for
 from holdfast.base.clock import monotonic
 from holdfast.base.own_descriptor import OwnDescriptor
@@ -231,10 +232,10 @@ class Session:
         self._has_begun.wait()
         return self._begins
 
-    def keep_arena(self, fd: int) -> None:
-        """Have the guard keep the memory of this process's snapshots."""
+    def keep_arena(self, fd: int, began: Restore | None, progress: int) -> None:
+        """Have the guard keep the memory of this process's snapshots; see :class:`.OpenedArena`."""
         self.arena_fd = fd
-        self.feed(msg.OpenedArena(self._rank, fd))
+        self.feed(msg.OpenedArena(self._rank, fd, began, progress))
 
     def refuse(self, unusable: SnapshotUnusable) -> None:
         """This rank cannot begin from a snapshot."""

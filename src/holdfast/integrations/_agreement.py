@@ -16,6 +16,12 @@ def _is_alone() -> bool:
     return not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
 
 
+NOT_IN_PLACE = (
+    "this callback does not work in a function that restarts in place. Use "
+    "holdfast.snapshot.Snapshots with a loop of your own there, or leave restarts to ft_launcher"
+)
+
+
 def agreed_step(step: int, device: Any) -> int:
     """``step`` where all ranks have the same; -1: they do not, or it is -1. A collective."""
     if _is_alone():

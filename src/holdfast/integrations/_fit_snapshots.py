@@ -15,7 +15,12 @@ import torch
 
 from holdfast.arena.pure.plain_data import NotPlainError, encode
 from holdfast.base.rank_log import rank_logger
-from holdfast.integrations._agreement import agreed_step, rank_0_says, restore_as_agreed
+from holdfast.integrations._agreement import (
+    NOT_IN_PLACE,
+    agreed_step,
+    rank_0_says,
+    restore_as_agreed,
+)
 from holdfast.integrations._epoch_data import EpochData
 from holdfast.integrations._epoch_sums import EpochSums
 from holdfast.integrations._pure.snapshot_moments import (
@@ -26,6 +31,7 @@ from holdfast.integrations._pure.snapshot_moments import (
 from holdfast.integrations._surround import replace
 from holdfast.snapshot import Snapshots
 from holdfast.snapshot import _random_state as random_state
+from holdfast.snapshot._link import restarts_in_place
 from holdfast.snapshot._waiting import has_launcher, waiting_snapshot
 
 _EPOCH_LOOP = "epoch_loop."
@@ -78,6 +84,8 @@ class FitSnapshots:
             self._undo.pop()()
 
     def _why_not(self) -> str:
+        if restarts_in_place():
+            return NOT_IN_PLACE
         strategy = type(self._trainer.strategy).__name__
         if strategy in ("DeepSpeedStrategy", "FSDPStrategy", "XLAStrategy"):
             return f"{strategy} keeps the state in a form of its own; ddp does not"

@@ -23,7 +23,12 @@ from transformers.trainer_callback import ExportableState, TrainerState
 from transformers.trainer_utils import get_last_checkpoint
 
 from holdfast.base.rank_log import rank_logger
-from holdfast.integrations._agreement import agreed_step, rank_0_says, restore_as_agreed
+from holdfast.integrations._agreement import (
+    NOT_IN_PLACE,
+    agreed_step,
+    rank_0_says,
+    restore_as_agreed,
+)
 from holdfast.integrations._pure.snapshot_moments import (
     Position,
     SnapshotMoments,
@@ -33,6 +38,7 @@ from holdfast.integrations._surround import replace
 from holdfast.integrations._text_tensor import GrowingText
 from holdfast.snapshot import Snapshots
 from holdfast.snapshot import _random_state as random_state
+from holdfast.snapshot._link import restarts_in_place
 from holdfast.snapshot._waiting import WaitingSnapshot, has_launcher, waiting_snapshot
 
 STATE_NAME = "trainer_state.json"
@@ -99,6 +105,8 @@ class TrainerSnapshots:
             replace(trainer, name, getattr(self, name if name[0] == "_" else f"_{name}"))
 
     def _why_not(self) -> str:
+        if restarts_in_place():
+            return NOT_IN_PLACE
         trainer = self._trainer
         missing = [name for name in _METHODS if not hasattr(trainer, name)]
         if missing:
@@ -121,6 +129,10 @@ class TrainerSnapshots:
         **more: Any,
     ) -> Any:
         is_first, self._was_called = not self._was_called, True
+        if restarts_in_place():  # the trainer was made before
+            self._logger.warning("no snapshots are taken: %s", NOT_IN_PLACE)
+            self._snapshots = self._moments = None
+            return original(resume_from_checkpoint, *rest, **more)
         is_trial = bool(rest and rest[0] is not None) or more.get("trial") is not None
         if not is_first or is_trial:
             if is_first or self._snapshots is not None:

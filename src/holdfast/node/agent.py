@@ -466,6 +466,7 @@ class NodeAgent:
                 self._feed,
                 self._write_event,
                 self._folders.runtime_dir,
+                plan.snapshot_progress,
                 *(() if folder is None else (folder.file_of, folder.path_of)),
             )
             self._arenas.begin(self._ranks.formed, self._ranks.place)

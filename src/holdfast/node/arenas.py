@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from holdfast.arena.arena import ArenaError, ArenaMemory, HeldSlot, create
-from holdfast.arena.pure import layout
+from holdfast.arena.pure import layout, trust
 from holdfast.arena.pure.budget import SlotsGranted, TooLittleMemory, grant, shown
 from holdfast.arena.pure.lineage import belongs
 from holdfast.arena.pure.messages import (
@@ -78,6 +78,7 @@ class Arenas(Part):
         measured: Called when all ranks have said what snapshots cost.
         event: Writes an event.
         folder: Where live views find the memory.
+        progress: See :class:`.Arena`.
         file_of: A rank's part of a snapshot on disk, by name; None: it is not there.
         path_of: The folder of a snapshot on disk, by name.
     """
@@ -89,9 +90,11 @@ class Arenas(Part):
         measured: Callable[[SnapshotsMeasured], None],
         event: Callable[[schema.Body], None],
         folder: str,
+        progress: int = trust.PROGRESS,
         file_of: Callable[[str, int], FileToRestore | None] = lambda *_: None,
         path_of: Callable[[str], str] = lambda name: name,
     ) -> None:
+        self._progress = progress
         self._file_of = file_of
         self._path_of = path_of
         self._nproc = nproc
@@ -311,23 +314,21 @@ class Arenas(Part):
         assert arena is not None
         n_slots = 0 if text or self._granted is None else self._granted.n_slots
         arena.memory.words[layout.N_SLOTS] = n_slots
+        answer = Arena(n_slots, self._cycle, progress=self._progress)
         if restore is None:
-            return Arena(n_slots, self._cycle), (arena.memory.fd,)
+            return answer, (arena.memory.fd,)
         if restore.world_size != self._world_size:
             other = OtherWorld(restore.snapshot, self._path_of(restore.file))
-            return Arena(n_slots, self._cycle, other_world=other), (arena.memory.fd,)
+            return answer.but(other_world=other), (arena.memory.fd,)
+        lost, times = restore.lost_steps, restore.times
+        answer = answer.but(restore=restore.snapshot, lost_steps=lost, times=times)
         if restore.file:
             # A file that is not there is for the rank to find, and to report.
             file = self._file_of(restore.file, request.rank) or FileToRestore(restore.file, 0)
-            answer = Arena(
-                n_slots, self._cycle, restore.snapshot, lost_steps=restore.lost_steps, file=file
-            )
-            return answer, (arena.memory.fd,)
+            return answer.but(file=file), (arena.memory.fd,)
         slot = self._restored(arena, request.rank)
         # Without it the rank finds another snapshot in the slot, or none, and reports that.
-        index = 0 if slot is None else slot.slot
-        answer = Arena(n_slots, self._cycle, restore.snapshot, index, restore.lost_steps)
-        return answer, (arena.memory.fd,)
+        return answer.but(slot=0 if slot is None else slot.slot), (arena.memory.fd,)
 
     def _make_room(self, request: OpenArena) -> str:
         """Budget memory for it, and for all ranks; why there is too little, or an empty text."""

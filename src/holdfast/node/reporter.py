@@ -493,6 +493,8 @@ class JobReporter(Part):
             culprits=verdict.culprits if verdict is not None else (),
             verdict=verdict.kind if verdict is not None else None,
             reason=verdict.reason if verdict is not None else None,
+            step=restart.step,
+            lost_steps=restart.lost_steps if restart.lost_steps >= 0 else None,
         )
         self._event(restarted, None)
 

@@ -15,6 +15,7 @@ import os
 from holdfast.arena.arena import ArenaError, ArenaMemory, create
 from holdfast.arena.pure.budget import TooLittleMemory, grant, shown
 from holdfast.arena.pure.messages import Arena, SnapshotUnusable
+from holdfast.arena.pure.snapshots import Restore
 from holdfast.base import memory
 from holdfast.base.pure.wording import count
 from holdfast.base.rank_log import rank_logger
@@ -64,12 +65,13 @@ class InPlaceLink(LauncherLink):
         if begins is None:
             return self._as_the_cycle_began(answer), fd
         if chosen is None:
-            return answer.but(restore=None, slot=0, lost_steps=-1, other_world=None), fd
+            answer = answer.but(restore=None, slot=0, lost_steps=-1, file=None, other_world=None)
+            return answer, fd
         if slot_bytes == 0 and self.source is not None:  # to look at it
             os.close(fd)
             fd = os.dup(self.source.fd)
         lost = chosen.lost_steps
-        answer = answer.but(restore=chosen.snapshot, slot=begins.slot, lost_steps=lost)
+        answer = answer.but(restore=chosen.snapshot, slot=begins.slot, lost_steps=lost, file=None)
         return answer.but(other_world=None), fd
 
     def _begin(self, begins: BeginFrom) -> None:
@@ -125,7 +127,9 @@ class InPlaceLink(LauncherLink):
         else:
             answer, fd = Arena(self._slots(slot_bytes, n_slots), 0), self._own_memory()
         if self._session.arena_fd < 0:
-            self._session.keep_arena(os.dup(fd))
+            chosen, world, lost = answer.restore, self._session.born_world, answer.lost_steps
+            began = None if chosen is None else Restore(chosen, world, lost, answer.times)
+            self._session.keep_arena(os.dup(fd), began, answer.progress)
         return answer, fd
 
     def _slots(self, slot_bytes: int, n_slots: int) -> int:

@@ -58,6 +58,24 @@ def test_all_forms_say_it(tmp_path: Path, form: Any) -> None:
     )
 
 
+def test_steps_lost_by_restarts_in_place_count_once_for_all_nodes(tmp_path: Path) -> None:
+    restart = {
+        "call": 1,
+        "causes": [],
+        "progress_at": 20.0,
+        "noticed_at": 20.0,
+        "entered_at": 20.1,
+        "step": 9,
+        "lost_steps": 2,
+    }
+    both = [event(20.2, "restarted_in_place", 0, **restart) for _ in range(2)]
+    events = sorted([*WITH_SNAPSHOTS, *both], key=lambda one: one["t"])
+    story = _story(tmp_path / "run", events)
+    found = as_json(story)["snapshots"]
+    assert (found["in_place"], found["steps_lost"]) == (1, 3)
+    assert "1 restart in place began from a snapshot" in as_text(story)
+
+
 def test_the_answer_has_one_clause_of_it(tmp_path: Path) -> None:
     """A reader sees at once how much was lost."""
     rows = dict(answer_of(_story(tmp_path / "run", WITH_SNAPSHOTS)).rows)

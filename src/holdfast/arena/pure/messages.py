@@ -10,6 +10,7 @@ On the launcher's socket (``node/control_endpoint.py``), one request per connect
 from __future__ import annotations
 
 from holdfast.arena.pure.snapshots import SnapshotId
+from holdfast.arena.pure.trust import PROGRESS
 from holdfast.base.pure.codec import Count, Raw, Text
 from holdfast.base.pure.value import Value
 
@@ -69,6 +70,8 @@ class Arena(Value):
         lost_steps: Steps computed again, for people; -1: not known.
         file: It is not in memory, but there; None: it is in ``slot``.
         other_world: In place of ``restore``, if another number of ranks took it.
+        times: So many lives in a row have begun from it, this one among them.
+        progress: New steps after which it counts as one that leads on.
     """
 
     n_slots: Count
@@ -78,6 +81,8 @@ class Arena(Value):
     lost_steps: int = -1
     file: FileToRestore | None = None
     other_world: OtherWorld | None = None
+    times: Count = 1
+    progress: Count = PROGRESS
 
 
 class SnapshotCost(Value):

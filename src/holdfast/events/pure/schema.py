@@ -426,6 +426,9 @@ class InPlaceRestart(Value):
         culprits: After a hang, as of an `incident`.
         verdict: The same.
         reason: The same.
+        step: Of the [snapshot](snapshots.md) that all ranks begin from; null: from none, or as the
+            cycle began.
+        lost_steps: Steps that are computed again; null: not known.
     """
 
     call: Count
@@ -437,6 +440,8 @@ class InPlaceRestart(Value):
     culprits: tuple[int, ...] = ()
     verdict: Raw | None = None
     reason: Raw | None = None
+    step: Count | None = None
+    lost_steps: Count | None = None
 
 
 # ---------------------------------------------------------------- monitors

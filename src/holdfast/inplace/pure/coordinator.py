@@ -26,7 +26,9 @@ Snapshots. With RanksReady each guard lists the snapshots of its ranks. Where th
 call, each rank reports the place that its assignment gives it, and then the coordinator names the
 newest snapshot whose parts all are on the nodes that need them, or none, by the rule of the
 launchers' leader (``arena/pure/beginning.py``). A rank waits for that only where it restores. T-1:
-all ranks of an epoch begin from one snapshot, or all from none.
+all ranks of an epoch begin from one snapshot, or all from none. Until there are some, epochs begin
+as the launchers chose for the cycle, but not for ever: the coordinator gives that snapshot up by
+the rule of ``arena/pure/trust.py``. An epoch in which no rank came to restore it does not count.
 
 Invariants: R-1 a place has one owner per epoch. R-2 every member of an epoch is Ready for the same
 next one, or is gone, or the call ends for all; in bounded time, since each wait has a deadline and
@@ -38,6 +40,7 @@ from __future__ import annotations
 import enum
 import json
 
+from holdfast.arena.pure import trust
 from holdfast.arena.pure.messages import SnapshotUnusable
 from holdfast.base.pure.common_events import TimePassed
 from holdfast.base.pure.deadlines import earliest
@@ -162,6 +165,9 @@ class Coordinator:
         self._awaits_places = False
         self._restore: Restore | None = None
         """The snapshot that the epoch began from."""
+        self._has_chosen = False
+        """From then on, the launchers' choice for the cycle holds no more."""
+        self._progress = trust.PROGRESS
 
     @property
     def members(self) -> AbstractSet[int]:
@@ -289,6 +295,9 @@ class Coordinator:
                 self._waiting -= 1
         if ready.holdings is not None:
             self._holdings[node] = ready.holdings
+            self._progress = ready.progress
+            if not self._has_chosen and self._restore is None:
+                self._restore = ready.began
         return self._commit_if_all_ready(now)
 
     # ------------------------------------------------------------ snapshots
@@ -316,14 +325,13 @@ class Coordinator:
         restore, why = None, "ranks computed different assignments"
         if worlds == {len(called)} == {sum(map(len, by_node.values()))}:
             restore, why = self._choose(by_node)
-        self._restore = restore
+        self._restore, self._has_chosen = restore, True
         return [msg.BeginFrom(self.epoch, restore, why)]
 
     def _choose(self, places: Mapping[str, set[int]]) -> tuple[Restore | None, str]:
         # Needed where snapshots are used, and the guard of a node starts while its ranks wait.
         from holdfast.arena.pure.beginning import next_restore  # noqa: PLC0415
         from holdfast.arena.pure.lineage import last_life  # noqa: PLC0415
-        from holdfast.arena.pure.trust import PROGRESS  # noqa: PLC0415
 
         held = {node: holdings.held for node, holdings in self._holdings.items()}
         # Guards void the snapshots that an epoch does not go back to: the rest is one history.
@@ -332,11 +340,38 @@ class Coordinator:
             held,
             places,
             [last_life(0, cycle) for cycle in cycles],
-            self._restore,
-            max((it.last_step for it in self._holdings.values()), default=-1),
+            self._last_restore(),
+            self._last_step(),
             [refused for it in self._holdings.values() for refused in it.refused],
-            PROGRESS,
+            self._progress,
         )
+
+    def _last_step(self) -> int:
+        return max((it.last_step for it in self._holdings.values()), default=-1)
+
+    def _last_restore(self) -> Restore | None:
+        """The snapshot that the last epoch began from, if any of its ranks came so far."""
+        last = self._restore
+        if last is None or self._last_step() >= last.snapshot.step:
+            return last
+        return last.but(times=last.times - 1)
+
+    def _begins_as_the_cycle(self) -> bool:
+        """Whether the launchers' choice for the cycle stays in force; counts one more life."""
+        known = self._holdings.values()
+        if self._has_chosen or any(it.refused for it in known):
+            return False
+        began = self._restore
+        if any(began is None or held.id > began.snapshot for it in known for held in it.held):
+            return False
+        last, last_step, progress = self._last_restore(), self._last_step(), self._progress
+        if last is None:
+            return True
+        if trust.is_spent(last, last_step, progress):
+            return False
+        times = trust.times(last, last_step, progress, last.snapshot)
+        self._restore = last.but(times=times)
+        return True
 
     # ------------------------------------------------------------ faults
 
@@ -459,7 +494,7 @@ class Coordinator:
         self.epoch += 1
         self.phase = CallPhase.RUNNING
         self._barrier_at = None
-        self._awaits_places = bool(self._holdings)
+        self._awaits_places = bool(self._holdings) and not self._begins_as_the_cycle()
         for member in self._members.values():
             member.done = False
             member.place = None

@@ -22,8 +22,8 @@ Tickless: the page is read when the earliest limit could run out, not before.
 Snapshots (docs/decisions/0053). The guard keeps the memory of its ranks' snapshots when they die. A
 list of them goes up with RanksReady, when no rank writes any more. BeginFrom comes when all ranks
 have their places: the guard voids newer snapshots before any rank can take another, and tells each
-rank where the state of its place is. Until a snapshot of this cycle is held, the choice of the
-launchers for the cycle stays in force, and no list is sent.
+rank where the state of its place is. The launchers' choice for the cycle goes up with the list: it
+stays in force until a snapshot of this cycle is held, or the coordinator gives it up.
 
 Fencing. When the guard's lease runs out, or its connection ends, the others may go on without this
 node: its ranks are asked to leave, and get SIGKILL if they do not (``inplace/pure/timing.py``).
@@ -37,7 +37,8 @@ from __future__ import annotations
 import enum
 
 from holdfast.arena.pure.messages import SnapshotUnusable
-from holdfast.arena.pure.snapshots import Held, Holdings, Refused, SnapshotId
+from holdfast.arena.pure.snapshots import Held, Holdings, Refused, Restore, SnapshotId
+from holdfast.arena.pure.trust import PROGRESS
 from holdfast.base.pure.common_events import TimePassed
 from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.kill_ladder import SIGNALLED, SIGTERM, STUCK, TAKING_EVIDENCE, KillLadder
@@ -302,7 +303,11 @@ class Guard:
         self._is_lost = False
         self._fence_at: float | None = None
         self._restart: _Restart | None = None
+        self._restarted: RestartedInPlace | None = None
+        """For the launcher, when it is known which snapshot the epoch begins from."""
         self._holds_arenas = False
+        self._began: Restore | None = None
+        self._progress = PROGRESS
         self._found: tuple[FoundSnapshot, ...] = ()
         """When all ranks of this node were ready."""
         self._refused: list[Refused] = []
@@ -396,6 +401,7 @@ class Guard:
                 return self._placed_if_all_are()
             case msg.OpenedArena():
                 self._holds_arenas = True
+                self._began, self._progress = message.began or self._began, message.progress
                 return [HoldArena(number, message.fd)]
             case SnapshotUnusable():
                 self._refused.append(Refused(message.snapshot, message.rank, message.why))
@@ -441,10 +447,10 @@ class Guard:
         standings, self._standings = self._standings, ()
         self._found = read.found
         holdings = None
-        if self._refused or any(it.held.cycle == self._cycle for it in read.found):
+        if self._refused or self._holds_arenas:
             held = tuple(it.held for it in read.found)
             holdings = Holdings(held, read.last_step, tuple(self._refused))
-        return msg.RanksReady(self._epoch, standings, holdings)
+        return msg.RanksReady(self._epoch, standings, holdings, self._began, self._progress)
 
     def _placed_if_all_are(self) -> list[Effect]:
         """Places go up once for the node, when the last of its ranks has one."""
@@ -468,7 +474,14 @@ class Guard:
         for number, rank in self._ranks.items():
             path, slot = self._where(rank.place, chosen)
             effects.append(TellRank(number, message.but(path=path, slot=slot)))
-        return effects
+        return effects + self._report_restart(message.restore)
+
+    def _report_restart(self, restore: Restore | None = None) -> list[Effect]:
+        """Once; ``restore``: None: it is not known, or there is none."""
+        restarted, self._restarted = self._restarted, None
+        if restarted is None or restore is None:
+            return [] if restarted is None else [restarted]
+        return [restarted.but(step=restore.snapshot.step, lost_steps=restore.lost_steps)]
 
     def _where(self, place: msg.Place | None, chosen: SnapshotId | None) -> tuple[str, int]:
         if place is not None and chosen is not None:
@@ -525,15 +538,15 @@ class Guard:
                 if message.epoch == 0:
                     effects.insert(0, CallBegan(self._cycle, self._in_call()))
                 if self._restart is not None:
-                    effects.append(self._restart.ended(message, now))
+                    self._restarted = self._restart.ended(message, now)
                     self._restart = None
-                return effects
+                return effects if message.snapshots else [*effects, *self._report_restart()]
             case msg.BeginFrom():
                 return self._begin_from(message)
             case msg.AbortEpoch():
                 if message.epoch != self._epoch:
                     return []
-                looks: list[Effect] = []
+                looks = self._report_restart()
                 if self._restart is None:
                     running = [n for n, rank in self._ranks.items() if rank.at is _At.RUNNING]
                     self._restart = _Restart(message, running, now)
@@ -560,7 +573,8 @@ class Guard:
                     self._rest(rank)
                 # First: a rank that gets the message may end, and its launcher judges by this.
                 ended = CallEnded(self._cycle, self._in_call(), message.finished)
-                return [ended, self._renew(), *self._send_ranks(message)]
+                done = self._report_restart()
+                return [*done, ended, self._renew(), *self._send_ranks(message)]
             case _:
                 assert_never(message)
 

@@ -95,6 +95,8 @@ class RestartedInPlace(Value):
         noticed_at: The abort reached this node.
         entered_at: Its ranks got the message to enter the function.
         verdict: After a hang, which ranks held up the others; None: not known.
+        step: Of the snapshot that all ranks begin from; None: from none, or as the cycle began.
+        lost_steps: Steps that are computed again; -1: not known.
     """
 
     call: Count
@@ -104,6 +106,8 @@ class RestartedInPlace(Value):
     noticed_at: float
     entered_at: float
     verdict: Verdict | None = None
+    step: Count | None = None
+    lost_steps: int = -1
 
 
 class EndsHungRank(Value):

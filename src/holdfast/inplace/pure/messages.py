@@ -25,6 +25,7 @@ from typing import Annotated, TypeAlias
 
 from holdfast.arena.pure.messages import SnapshotUnusable
 from holdfast.arena.pure.snapshots import Holdings, Restore
+from holdfast.arena.pure.trust import PROGRESS
 from holdfast.base.pure.codec import Count, Raw, Text, Whole, family
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.evidence import RankDigest, Verdict
@@ -124,7 +125,7 @@ class RanksReady(Value):
     """These ranks have left ``epoch`` behind and wait for the next.
 
     ``holdings``: the snapshots of all ranks that were on the node, as its guard finds them; None:
-    the next epoch does not begin from any of them.
+    none of them has used any. ``began``, ``progress``: see :class:`OpenedArena`.
     """
 
     SPARSE = True
@@ -132,6 +133,8 @@ class RanksReady(Value):
     epoch: Epoch
     standings: tuple[Standing, ...]
     holdings: Holdings | None = None
+    began: Restore | None = None
+    progress: Count = PROGRESS
 
 
 class RanksPlaced(Value):
@@ -144,11 +147,16 @@ class RanksPlaced(Value):
 class OpenedArena(Value):
     """To a guard from its rank: memory of its snapshots, ``fd`` in its process.
 
-    The guard keeps it when the rank dies.
+    The guard keeps it when the rank dies. ``began``: the launchers' choice for the cycle; None:
+    there is none. ``progress``: new steps after which a snapshot counts as one that leads on.
     """
+
+    SPARSE = True
 
     rank: Rank
     fd: Count
+    began: Restore | None = None
+    progress: Count = PROGRESS
 
 
 class Dead(Value):

@@ -55,8 +55,9 @@ class RunSnapshots(Value):
         seconds: That they have added to the time of the training.
         share: Of the time of steps; None: that is not known.
         every: One of so many steps is taken; 0: not agreed.
-        restarts: The source of each.
-        steps_lost: By all of them; None: of one it is not known.
+        restarts: The source of each, but of those in place.
+        in_place: Restarts in place from a snapshot.
+        steps_lost: By all of them, and in place; None: of one it is not known.
         off: Why nodes took none, by node.
     """
 
@@ -68,6 +69,7 @@ class RunSnapshots(Value):
     restarts: tuple[RestartSource, ...]
     steps_lost: int | None
     off: dict[str, str]
+    in_place: int = 0
 
 
 def snapshots_of(
@@ -89,6 +91,7 @@ def snapshots_of(
     refused: dict[int, str] = {}
     off: dict[str, str] = {}
     started: set[int] = set()
+    in_place: dict[tuple[int, int], int | None] = {}
     is_used = False
     for event in sorted(events, key=lambda event: event.t):
         match event.body:
@@ -104,6 +107,9 @@ def snapshots_of(
                 restored.setdefault(event.cycle, event.body)
             case schema.SnapshotRefused(rank=rank, step=step, why=why):
                 refused[event.cycle + 1] = f"rank {rank} could not use step {step}: {why}"
+            case schema.InPlaceRestart(call=call, step=step, lost_steps=lost_steps):
+                if step is not None and event.cycle is not None:
+                    is_used, in_place[event.cycle, call] = True, lost_steps
             case schema.CycleJoined():
                 started.add(event.cycle)
     if not is_used:
@@ -125,7 +131,7 @@ def snapshots_of(
         for cycle in sorted(started)
         if cycle > 0 or cycle in restored
     )
-    lost = [it.steps_lost for it in restarts if it.cycle > 0]
+    lost = [it.steps_lost for it in restarts if it.cycle > 0] + [*in_place.values()]
     known = [n for n in lost if n is not None]
     return RunSnapshots(
         taken=sum(sums.taken.values()),
@@ -136,6 +142,7 @@ def snapshots_of(
         restarts=restarts,
         steps_lost=sum(known) if len(known) == len(lost) else None,
         off=off,
+        in_place=len(in_place),
     )
 
 
@@ -187,6 +194,8 @@ def lines(found: RunSnapshots) -> Iterator[str]:
     for it in found.restarts[-_RESTARTS_SHOWN:]:
         why = f"; {it.why}" if it.why else ""
         yield f"  cycle {it.cycle} began {it.words}{why}"
+    if found.in_place:
+        yield f"  {count(found.in_place, 'restart')} in place began from a snapshot"
     for node, why in found.off.items():
         yield f"  off on node {node}: {why}"
 
