@@ -33,6 +33,8 @@ class Training:
 
     def __init__(self, *_: object) -> None:
         self.step = 0
+        self.model = torch.nn.Linear(1, 1)
+        self.optimizer = torch.optim.SGD(self.model.parameters())
 
     def train_step(self, whole: Any = None) -> None:
         if whole is not None:
@@ -52,7 +54,9 @@ def stand_ins(page: str) -> dict[str, Any]:
     """Names that are more than a ``MagicMock`` can be."""
     import holdfast.fault_tolerance as ft
     from holdfast.inprocess import CallWrapper, Wrapper
+    from holdfast.snapshot import Snapshots
 
+    in_place = {"client": ft.client(), "Snapshots": Snapshots, "load_checkpoint": lambda: 0}
     training = Training()
     return {
         "args": SimpleNamespace(steps=2, checkpoint_every=1),
@@ -62,7 +66,7 @@ def stand_ins(page: str) -> dict[str, Any]:
         "Training": Training,
         "run_dir": Path("checkpoints"),
         "torch": torch,
-        **({"client": ft.client()} if page.endswith("in-place.md") else {}),
+        **(in_place if page.endswith("in-place.md") else {}),
         "CallWrapper": CallWrapper,
         "Wrapper": Wrapper,
     }
