@@ -737,6 +737,7 @@ def test_a_monitor_that_dies_is_replaced_and_goes_on_watching(ft: Launcher) -> N
 from holdfast.fault_tolerance import RankMonitorClient
 client = RankMonitorClient()
 client.init_workload_monitoring()
+client.send_heartbeat()
 note("ready", str(os.getpid()))
 while not (out / "go").exists():
     client.send_heartbeat()
