@@ -15,6 +15,7 @@ from holdfast.base.processes.job_name import PREFIX
 from holdfast.events.run.run_links import runtime_parents
 from holdfast.tools.report.report import story_of
 from holdfast.tools.run.run_files import read_run
+from tests.real.forked_ranks import Forks
 from tests.real.harness import Job, Launcher, kill
 from tests.real.nodes import Nodes
 from tests.waiting import BOUND_S, until
@@ -118,11 +119,11 @@ def ends(job: Job) -> dict[int, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[str]]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> dict[int, list[str]]:
     """The weights that a job ends with that nothing disturbs."""
     from tests.real.harness import launcher
 
-    with launcher(tmp_path_factory.mktemp("undisturbed")) as jobs:
+    with launcher(tmp_path_factory.mktemp("undisturbed"), forks) as jobs:
         job = jobs.start("--nproc-per-node=2", jobs.script(TRAINING))
         assert job.wait(LONG_S) == 0, job.stderr
         return ends(job)

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from tests.real.forked_ranks import Forks
 from tests.real.harness import Launcher
 from tests.real.ranks import PREAMBLE, RankStarter
 from tests.waiting import BOUND_S
@@ -129,13 +130,15 @@ def ends(notes: Iterable[dict[str, Any]]) -> dict[int, tuple[str, float]]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[int, Any]]:
+def undisturbed(
+    tmp_path_factory: pytest.TempPathFactory, forks: Forks
+) -> dict[int, dict[int, Any]]:
     """Weights at the end of two ranks, and of three, that nothing disturbs."""
     from tests.real.ranks import rank_starter
 
     found = {}
     for n in (2, 3):
-        with rank_starter(tmp_path_factory.mktemp("undisturbed")) as starter:
+        with rank_starter(tmp_path_factory.mktemp("undisturbed"), forks) as starter:
             job = starter(n, JOB)
             assert job.wait(LONG_S) == [0] * n, job.output(0)
             found[n] = ends(all_notes(job.folder))

@@ -8,7 +8,7 @@ With ``--inprocess``, calls of a restartable function on so many ranks, instead 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from holdfast.job.pure.assign import Policy as NodePolicy
@@ -69,14 +69,20 @@ def _call_without_a_fault(call: Call) -> Iterator[Call]:
             yield Call(**{**vars(call), name: faults[:k] + faults[k + 1 :]})
 
 
-JOBS = Kind(
-    "",
-    "launchers per job",
-    random_scenario,
-    lambda scenario, seed, trace: Simulation(scenario, seed, trace=trace),
-    _without_a_fault,
-    _cost_of_a_job,
-)
+def _jobs(
+    option: str, words: str, draw: Callable[[int, int], Scenario]
+) -> Kind[Scenario, Simulation]:
+    return Kind(
+        option,
+        words,
+        draw,
+        lambda scenario, seed, trace: Simulation(scenario, seed, trace=trace),
+        _without_a_fault,
+        _cost_of_a_job,
+    )
+
+
+JOBS = _jobs("", "launchers per job", random_scenario)
 CALLS = Kind(
     "--inprocess",
     "ranks of a restart in place",
@@ -85,29 +91,16 @@ CALLS = Kind(
     _call_without_a_fault,
     _cost_of_a_call,
 )
-TAKEOVERS = Kind(
-    "--takeovers",
-    "launchers per job, whose leaders die",
-    random_takeovers,
-    lambda scenario, seed, trace: Simulation(scenario, seed, trace=trace),
-    _without_a_fault,
-    _cost_of_a_job,
-)
-WITNESSED = Kind(
+TAKEOVERS = _jobs("--takeovers", "launchers per job, whose leaders die", random_takeovers)
+WITNESSED = _jobs(
     "--witnessed",
     "launchers per job, whose leaders die, and which has witnesses",
     random_takeovers_witnessed,
-    lambda scenario, seed, trace: Simulation(scenario, seed, trace=trace),
-    _without_a_fault,
-    _cost_of_a_job,
 )
-BY_KEY = Kind(
+BY_KEY = _jobs(
     "--by-key",
     "launchers per job, whose leaders die, and a store has the key of the leader",
     random_takeovers_by_key,
-    lambda scenario, seed, trace: Simulation(scenario, seed, trace=trace),
-    _without_a_fault,
-    _cost_of_a_job,
 )
 simulate, simulate_call = JOBS.simulate, CALLS.simulate
 

@@ -36,10 +36,7 @@ class Training:
         self.model = torch.nn.Linear(1, 1)
         self.optimizer = torch.optim.SGD(self.model.parameters())
 
-    def train_step(self, whole: Any = None) -> None:
-        if whole is not None:
-            with whole:
-                pass
+    def train_step(self) -> None:
         self.step += 1
 
     def resume(self) -> dict[str, Any]:
@@ -47,7 +44,6 @@ class Training:
 
     def save(self, *_: object) -> None: ...
     def finish(self) -> None: ...
-    def join(self) -> None: ...
 
 
 def stand_ins(page: str) -> dict[str, Any]:

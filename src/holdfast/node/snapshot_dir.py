@@ -177,8 +177,16 @@ class SnapshotDir:
                 *(self._folder, named(self._ranks)),
             )
         self._is_over, self._is_signalled = is_over, is_signalled
-        # The caller closes its descriptors; the thread may need them for longer.
-        own = {id(it.arena): ArenaMemory(os.dup(it.arena.fd)) for it in sources}
+        own: dict[int, ArenaMemory] = {}
+        try:
+            for (
+                it
+            ) in sources:  # the caller closes its descriptors; the thread needs them for longer
+                if id(it.arena) not in own:
+                    own[id(it.arena)] = ArenaMemory(os.dup(it.arena.fd))
+        except OSError as error:
+            LOGGER.warning("no snapshot is written to %s: %s", self._folder, error)
+            sources, wanted = (), []
         parts = [
             (it, [SlotOfRank(own[id(s.arena)], s.slot) for s in sources if s.slot.held.id == it])
             for it in wanted

@@ -156,7 +156,7 @@ class Taking:
         self._costs: deque[float] = deque(maxlen=SAMPLES)
         self._waits: deque[float] = deque(maxlen=SAMPLES)
         self._steps: deque[float] = deque(maxlen=SAMPLES)
-        self._cost, self._ended_at, self._has_sent_cost = 0.0, 0.0, False
+        self._ended_at, self._has_sent_cost = 0.0, False
         self._taken = self._skipped = self._spent_ns = 0
         own = weakref.ref(self)
         self._hook = register_optimizer_step_pre_hook(lambda *_: _fence(own))

@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -348,3 +349,12 @@ def test_no_folder_of_another_name_is_removed(tmp_path: Path) -> None:
 def test_they_are_written_without_torch() -> None:
     code = "import sys, holdfast.node.snapshot_dir; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_folder_whose_name_speaks_of_a_million_ranks_costs_no_memory() -> None:
+    tracemalloc.start()
+    try:
+        assert whole([OnDisk("step-9-of-1000000-0123456789ab", 9, 1_000_000, "")]) == []
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

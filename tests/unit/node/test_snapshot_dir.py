@@ -116,6 +116,24 @@ def test_no_job_begins_from_a_snapshot_that_a_running_or_killed_one_has_begun_fr
     assert "is not used: a job has begun from it" in caplog.text
 
 
+def test_a_launcher_without_a_free_descriptor_says_so_and_ends_as_it_would(
+    tmp_path: Path,
+    arena: ArenaMemory,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none_is_free(_fd: int) -> int:
+        raise OSError(24, "Too many open files")
+
+    job = Job(tmp_path, 1)
+    job.begin()
+    monkeypatch.setattr(snapshot_dir.os, "dup", none_is_free)
+    job.fail(arena, 7)
+    assert "no snapshot is written" in caplog.text
+    assert "Too many open files" in caplog.text
+    assert Job(tmp_path, 2).offers() == []
+
+
 @pytest.mark.parametrize("signalled", [False, True])
 def test_a_job_that_got_no_further_releases_it_and_two_that_failed_do_not(
     tmp_path: Path, arena: ArenaMemory, signalled: bool

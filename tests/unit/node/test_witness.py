@@ -126,7 +126,11 @@ def test_it_gives_back_each_vote_that_it_is_given() -> None:
         (End(JobOutcome.FAILED, 1, "a rank"), 0, "the job has ended, failed: a rank"),
         (End(JobOutcome.FAILED, None, "a rank"), 0, "the job has ended, failed: a rank"),
         (SignalArrived(15), 0, "SIGTERM"),
-        (LeaderLost("nobody is there"), 1, "the leader of the job is lost: nobody is there"),
+        (
+            LeaderLost("no launcher is there"),
+            1,
+            "the leader of the job is lost: no launcher is there",
+        ),
     ],
 )
 def test_it_leaves_with_one_line(event: Any, code: int, text: str) -> None:

@@ -111,7 +111,8 @@ def to_write(
 
 def whole(found: Iterable[OnDisk]) -> list[OnDisk]:
     """Those of which this folder has the files of all ranks; the newest first."""
-    full = (it for it in found if {*ranks_of(it.ranks)} >= {*range(it.world_size)})
+    # Counted: a name may speak of any number of ranks, and files are of ranks below it.
+    full = (it for it in found if len({*ranks_of(it.ranks)}) == it.world_size)
     return sorted(full, key=newest_first)
 
 
