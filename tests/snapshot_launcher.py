@@ -39,6 +39,7 @@ class SnapshotLauncher:
         refuses: A text: no arena is given, for this reason.
         answers: Called with the connection in place of an answer to a request for an arena.
         n_slots: The most that are given.
+        kept: Slots that are given beyond those, for kept steps.
         bytes_max: The most that one slot is given.
     """
 
@@ -50,6 +51,7 @@ class SnapshotLauncher:
         self.refuses = ""
         self.answers: Callable[[socket.socket], object] | None = None
         self.n_slots = layout.MAX_SLOTS
+        self.kept = 0
         self.bytes_max = 1 << 40
         self._fds: dict[int, int] = {}
         self._arenas: dict[int, ArenaMemory] = {}
@@ -135,10 +137,10 @@ class SnapshotLauncher:
                 caller.sendall(frame({"op": "error", "text": text}))
             case OpenArena():
                 memory = self.arena(request.rank)
-                given = min(request.n_slots, self.n_slots)
+                given = min(request.n_slots, self.n_slots) + self.kept
                 memory.words[layout.N_SLOTS] = given
                 slot = self._slots.get(request.rank, 0)
-                answer = frame(encode(Arena(given, self.cycle, self.chosen, slot)))
+                answer = frame(encode(Arena(given, self.cycle, self.chosen, slot, kept=self.kept)))
                 socket.send_fds(caller, [answer], [memory.fd])
             case SnapshotUnusable():
                 self._refused.add(request.snapshot)

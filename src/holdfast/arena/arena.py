@@ -43,6 +43,10 @@ class HeldSlot(NamedTuple):
     n_bytes: int
 
 
+class Pending(NamedTuple):
+    """It is not known yet whether a step stays: the rank has not come to it, or is in a copy."""
+
+
 def create(name: str, n_slots: int = layout.MAX_SLOTS) -> int:
     """Descriptor of a new arena with room for ``n_slots``: closed at exec, and never truncated.
 
@@ -182,6 +186,47 @@ class ArenaMemory:
         with self._barrier:
             pass
         self.words[at + layout.COMMIT] = held.step + 1
+
+    # ------------------------------------------------------------ pinned
+    def pin(self, word: int, step: int) -> None:
+        """Have the rank not overwrite the snapshot of ``step``, which it has or will take.
+
+        ``word``: one of ``layout.PINS``. Step 0 releases the one before.
+        """
+        self.words[word] = step
+        with self._barrier:
+            pass
+
+    def pinned(self, step: int) -> HeldSlot | Pending | None:
+        """The snapshot of a step that was pinned, which stays; None: it will not be here."""
+        has_passed = self.words[layout.LAST_STEP] > step
+        # Before the contents: a copy may end meanwhile.
+        writing, slot = divmod(self.words[layout.WRITES] - 1, layout.MAX_SLOTS)
+        for found in self.all_held():
+            if found.held.step == step:  # where it is claimed, the rank will see the pin, or not
+                return Pending() if writing >= 0 and found.slot == slot else found
+        return None if has_passed and writing != step else Pending()
+
+    def pins(self) -> frozenset[int]:
+        """Steps that the rank does not overwrite."""
+        return frozenset(self.words[word] for word in layout.PINS) - {0}
+
+    def claim(self, index: int, step: int) -> None:
+        """The rank is about to write slot ``index``: :meth:`may_write` says whether it may."""
+        self.words[layout.WRITES] = 1 + index + layout.MAX_SLOTS * step
+        with self._barrier:
+            pass
+
+    def may_write(self, index: int) -> bool:
+        """Whether slot ``index``, which was claimed, holds no pinned snapshot."""
+        found = self.held(index)
+        return found is None or found.held.step not in self.pins()
+
+    def unclaim(self) -> None:
+        """The rank writes no slot."""
+        with self._barrier:
+            pass
+        self.words[layout.WRITES] = 0
 
     def void(self, index: int) -> None:
         """Slot ``index`` holds no snapshot any more."""

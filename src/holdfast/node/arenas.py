@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from holdfast.arena.arena import ArenaError, ArenaMemory, HeldSlot, create
+from holdfast.arena.arena import ArenaError, ArenaMemory, HeldSlot, Pending, create
 from holdfast.arena.pure import layout, trust
 from holdfast.arena.pure.budget import SlotsGranted, TooLittleMemory, grant, shown
 from holdfast.arena.pure.lineage import belongs
@@ -26,6 +26,7 @@ from holdfast.arena.pure.messages import (
     SnapshotCost,
     SnapshotUnusable,
 )
+from holdfast.arena.pure.slots import KEPT_SLOTS
 from holdfast.arena.pure.snapshots import Ancestor, Beginning, Held, Holdings, Refused, SnapshotId
 from holdfast.arena.snapshot_files import SlotOfRank
 from holdfast.arena.taken import of_node, of_rank, show
@@ -55,6 +56,8 @@ _FACTS_OF_A_LIFE = (
 _EVENT_S = 10.0
 _EVENT_SHARE = 0.01
 """Events of snapshots come as looks at the pages do (``records/progress_log.py``)."""
+PEER_SLOTS = 2
+"""For each rank of the node whose kept steps this one holds."""
 _LAST_OOM = 2
 """The second time that memory runs out, nothing is kept."""
 
@@ -81,6 +84,7 @@ class Arenas(Part):
         progress: See :class:`.Arena`.
         file_of: A rank's part of a snapshot on disk, by name; None: it is not there.
         path_of: The folder of a snapshot on disk, by name.
+        keeps: Steps are kept at a peer node: there are slots for them, if memory allows.
     """
 
     def __init__(
@@ -93,7 +97,11 @@ class Arenas(Part):
         progress: int = trust.PROGRESS,
         file_of: Callable[[str, int], FileToRestore | None] = lambda *_: None,
         path_of: Callable[[str], str] = lambda name: name,
+        *,
+        keeps: bool = False,
     ) -> None:
+        self._keeps = keeps
+        self._kept_slots = 0
         self._progress = progress
         self._file_of = file_of
         self._path_of = path_of
@@ -148,6 +156,10 @@ class Arenas(Part):
             for word in _FACTS_OF_A_LIFE:
                 words[word] = 0
             words[layout.EVERY_FROM], words[layout.EVERY] = 0, self._every
+            words[layout.KEEP] = words[layout.RESCUE] = words[layout.WRITES] = 0
+            kept = words[layout.KEPT]
+            if all(slot.held.step != kept for slot in arena.memory.all_held()):
+                words[layout.KEPT] = 0
         self._assign()
 
     def _void(self, arena: _Arena, lineage: tuple[Ancestor, ...]) -> None:
@@ -254,6 +266,35 @@ class Arenas(Part):
             "snapshots of every %d. step, from step %d on", cadence.every, cadence.from_step
         )
 
+    # ------------------------------------------------------------ kept steps
+    def keep(self, step: int) -> None:
+        """Ranks hold on to ``step``, when they have taken it, and to the one that is kept."""
+        for arena in self._arenas:
+            arena.memory.pin(layout.KEEP, step)
+
+    def keep_as_kept(self, step: int) -> None:
+        """``step`` is kept at the peers: the one before is not needed any more."""
+        for arena in self._arenas:
+            arena.memory.pin(layout.KEPT, step)
+            if arena.memory.words[layout.KEEP] == step:
+                arena.memory.pin(layout.KEEP, 0)
+
+    def pinned(self, step: int) -> dict[int, SlotOfRank | Pending | None]:
+        """What became of ``step`` in each rank of this node; see :meth:`.ArenaMemory.pinned`.
+
+        None for a rank that has no slots for it: it will not be there.
+        """
+        found: dict[int, SlotOfRank | Pending | None] = {}
+        for rank in self._ranks:
+            found[rank] = None
+            if self._kept_slots and (arena := self._of_rank.get(rank)) is not None:
+                state = arena.memory.pinned(step)
+                if isinstance(state, HeldSlot):
+                    found[rank] = SlotOfRank(arena.memory, state)
+                else:
+                    found[rank] = state
+        return found
+
     # ------------------------------------------------------------ memory
     def on_event(self, happening: Happening) -> None:
         """Note that memory has run out: slots not needed are given back before the restart."""
@@ -314,7 +355,8 @@ class Arenas(Part):
         assert arena is not None
         n_slots = 0 if text or self._granted is None else self._granted.n_slots
         arena.memory.words[layout.N_SLOTS] = n_slots
-        answer = Arena(n_slots, self._cycle, progress=self._progress)
+        kept = self._kept_slots if n_slots else 0
+        answer = Arena(n_slots, self._cycle, progress=self._progress, kept=kept)
         if restore is None:
             return answer, (arena.memory.fd,)
         if restore.world_size != self._world_size:
@@ -338,7 +380,7 @@ class Arenas(Part):
             return ""
         if self._granted is not None and request.slot_bytes <= self._slot_bytes:
             return ""
-        found = self._budget(request.slot_bytes, min(request.n_slots, layout.MAX_SLOTS))
+        found = self._grant(request)
         if isinstance(found, TooLittleMemory):
             of = "of the memory that is left" if self._limit is None else f"({_OPTION})"
             quarter = "a quarter, " if self._limit is None else ""
@@ -364,6 +406,24 @@ class Arenas(Part):
             self._event(schema.SnapshotsOn(found.n_slots, request.slot_bytes, found.bytes_max))
         return ""
 
+    def _grant(self, request: OpenArena) -> SlotsGranted | TooLittleMemory:
+        """Slots with those for kept steps, if all of them have room, and without them if not."""
+        own, more = min(request.n_slots, layout.MAX_SLOTS), KEPT_SLOTS + PEER_SLOTS
+        self._kept_slots = 0
+        if self._keeps and not self._oom_cycles:
+            own = min(own, layout.MAX_SLOTS - KEPT_SLOTS)
+            found = self._budget(request.slot_bytes, own + more)
+            if isinstance(found, SlotsGranted) and found.n_slots >= own + more:
+                self._kept_slots = KEPT_SLOTS
+                return found.but(n_slots=own + KEPT_SLOTS)
+            LOGGER.warning(
+                "no step is kept at another node: that needs %s more for each of %s (%s)",
+                shown(more * request.slot_bytes),
+                count(self._nproc, "rank"),
+                _OPTION,
+            )
+        return self._budget(request.slot_bytes, own)
+
     def _make(self) -> str:
         """Make an arena; why there is none, or an empty text."""
         try:
@@ -371,7 +431,11 @@ class Arenas(Part):
         except ArenaError as error:
             return str(error)
         arena = _Arena(ArenaMemory(fd))
-        arena.memory.words[layout.EVERY] = self._every
+        words = arena.memory.words
+        words[layout.EVERY] = self._every
+        if self._arenas:
+            for word in (layout.KEEP, layout.KEPT):
+                words[word] = self._arenas[0].memory.words[word]
         self._arenas.append(arena)
         return ""
 

@@ -71,6 +71,7 @@ class Ring:
         self._slots = [Slot(index) for index in range(arena.max_slots)]
         self._lock = threading.Lock()
         self._busy: set[int] = set()
+        arena.unclaim()  # of a process that died
 
     # ------------------------------------------------------------ prepared
     def prepare(self, n_bytes: int, n_slots: int) -> None:
@@ -104,19 +105,27 @@ class Ring:
         return all(slot.capacity >= n_bytes for slot in self._slots[:n_slots])
 
     # ------------------------------------------------------------ written
-    def take(self, n_bytes: int, n_slots: int) -> Slot | None:
-        """The slot for the next snapshot, which is this caller's until :meth:`give_back`."""
-        held = {each.slot: each.held.id for each in self.arena.all_held()}
+    def take(self, step: int, n_bytes: int, n_slots: int) -> Slot | None:
+        """The slot for the snapshot of ``step``, which is this caller's until :meth:`give_back`."""
+        arena = self.arena
+        held = {each.slot: each.held.id for each in arena.all_held()}
         with self._lock:
             ready = [s.index for s in self._slots[:n_slots] if s.capacity >= n_bytes]
-            index = next_slot(ready, held, self._busy)
-            if index is None:
-                return None
-            self._busy.add(index)
-        return self._slots[index]
+            for _ in ready:
+                index = next_slot(ready, held, self._busy, arena.pins())
+                if index is None:
+                    break
+                arena.claim(index, step)
+                if arena.may_write(index):
+                    self._busy.add(index)
+                    return self._slots[index]
+                # Pinned since: another one.
+            arena.unclaim()
+        return None
 
     def give_back(self, slot: Slot) -> None:
         """It is written, or will not be."""
+        self.arena.unclaim()
         self._let_go(slot.index)
 
     def commit(self, slot: Slot, held: Held, n_bytes: int) -> None:

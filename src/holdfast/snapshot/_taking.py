@@ -144,7 +144,7 @@ class Taking:
         self._words = arena.words
         self._ring = Ring(arena, device)
         self._beside = beside
-        self._n_slots = self._usable(answer.n_slots)
+        self._n_slots = self._usable(answer)
         self._granted = granted
         self._every = every
         self._world_size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -253,7 +253,7 @@ class Taking:
         n_bytes = captured.head.n_bytes
         slot = None
         if self._ring.is_prepared(n_bytes, self._n_slots):
-            slot = self._ring.take(n_bytes, self._n_slots)
+            slot = self._ring.take(step, n_bytes, self._n_slots)
         else:
             self._prepare(with_room(n_bytes))
         if slot is None:
@@ -303,7 +303,7 @@ class Taking:
             return
         copying.wait()
         if copying.is_spoiled and self._beside:
-            self._beside, self._n_slots = False, n_slots(beside=False)
+            self._beside, self._n_slots = False, self._n_slots - 1
             LOGGER.warning(
                 "weights changed while a snapshot was copied beside the step: not by the step of a "
                 "torch.optim.Optimizer. From here on they are copied in the step"
@@ -352,10 +352,10 @@ class Taking:
     def _reserve(self, n_bytes: int) -> None:
         try:
             if n_bytes > self._granted:
-                answer, fd = self._link.open_arena(n_bytes, self._n_slots)
+                answer, fd = self._link.open_arena(n_bytes, n_slots(beside=self._beside))
                 os.close(fd)  # of the memory that is mapped
                 self._granted = n_bytes
-                self._n_slots = self._usable(answer.n_slots)
+                self._n_slots = self._usable(answer)
             self._ring.prepare(n_bytes, self._n_slots)
         except (NoArenaError, OSError) as error:
             LOGGER.warning(
@@ -363,10 +363,11 @@ class Taking:
                 *(self._link.rank, self._n_slots, n_bytes / 1e6, error),
             )
 
-    def _usable(self, given: int) -> int:
-        """Slots that are used of those given: three beside the step, or two in it, or none."""
-        self._beside = self._beside and given >= n_slots(beside=True)
-        needed = n_slots(beside=self._beside)
+    def _usable(self, answer: Arena) -> int:
+        """Slots that are used: three beside the step, or two in it, and kept ones; or none."""
+        given, kept = answer.n_slots, answer.kept
+        self._beside = self._beside and given >= n_slots(beside=True, kept=kept)
+        needed = n_slots(beside=self._beside, kept=kept)
         if given >= needed:
             return needed
         LOGGER.warning(

@@ -119,7 +119,7 @@ def test_a_file_that_is_no_arena_is_refused() -> None:
         with pytest.raises(ArenaError, match="0 bytes"):
             ArenaMemory(fd)
         os.ftruncate(fd, layout.file_bytes(2))
-        with pytest.raises(ArenaError, match="has layout 0, this process knows 1"):
+        with pytest.raises(ArenaError, match="has layout 0, this process knows 2"):
             ArenaMemory(fd)
     finally:
         os.close(fd)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.arena.arena import ArenaError, ArenaMemory
+from holdfast.arena.arena import ArenaError, ArenaMemory, Pending
 from holdfast.arena.pure import layout
 from holdfast.arena.pure.lineage import last_life
 from holdfast.arena.pure.messages import (
@@ -59,11 +59,13 @@ def from_five(times: int = 1) -> Beginning:
 class Node:
     """The launcher of ranks 0 and 1."""
 
-    def __init__(self, limit: int | None = None) -> None:
+    def __init__(self, limit: int | None = None, *, keeps: bool = False) -> None:
         self.measured: list[SnapshotsMeasured] = []
         self.events: list[schema.Body] = []
         self.folder = tempfile.mkdtemp()
-        self.arenas = Arenas(2, limit, self.measured.append, self.events.append, self.folder)
+        self.arenas = Arenas(
+            *(2, limit, self.measured.append, self.events.append, self.folder), keeps=keeps
+        )
         self.arenas.begin(*formed(0))
         self.ranks: dict[int, ArenaMemory] = {}
 
@@ -197,6 +199,71 @@ def test_with_little_memory_there_are_fewer_slots() -> None:
     node = Node(limit=5 * MIB)
     assert node.open(0, n_slots=3).n_slots == 2
     assert node.open(1, n_slots=3).n_slots == 2
+    node.arenas.close()
+
+
+# ---------------------------------------------------------------- kept steps
+def test_steps_that_are_kept_have_two_more_slots_and_leave_memory_for_the_peers() -> None:
+    """Two of a rank's own, two more for kept steps, two for those of the peer node."""
+    node = Node(limit=12 * MIB, keeps=True)
+    assert node.open(0) == Arena(4, 0, kept=2)
+    node.arenas.close()
+
+
+def test_no_step_is_kept_where_memory_is_short(caplog: pytest.LogCaptureFixture) -> None:
+    node = Node(limit=11 * MIB, keeps=True)
+    assert [node.open(rank, n_slots=3) for rank in (0, 1)] == [Arena(3, 0)] * 2
+    text = (
+        "no step is kept at another node: that needs 4 MiB more for each of 2 ranks "
+        "(--ft-snapshot-memory)"
+    )
+    assert caplog.messages == [text]
+    node.arenas.keep(7)
+    assert node.arenas.pinned(7) == {0: None, 1: None}
+    node.arenas.close()
+
+
+def test_after_memory_has_run_out_no_step_is_kept() -> None:
+    node = Node(limit=99 * MIB, keeps=True)
+    node.open(0)
+    node.arenas._oom_cycles.add(0)
+    node.arenas.begin(*formed(1))
+    assert node.open(0).kept == 0
+    node.arenas.close()
+
+
+def test_a_step_is_pinned_before_ranks_take_it_and_until_another_one_is_kept() -> None:
+    node = Node(keeps=True)
+    for rank in (0, 1):
+        node.open(rank)
+    node.arenas.keep(5)
+    assert node.arenas.pinned(5) == {0: Pending(), 1: Pending()}
+    for rank in (0, 1):
+        node.take(rank, 5, 1)
+    assert {rank: of.slot.slot for rank, of in node.arenas.pinned(5).items()} == {0: 1, 1: 1}
+    node.arenas.keep_as_kept(5)
+    node.arenas.keep(9)
+    assert all(arena.pins() == {5, 9} for arena in node.ranks.values())
+    for arena in node.ranks.values():
+        arena.words[layout.LAST_STEP] = 10
+    assert node.arenas.pinned(9) == {0: None, 1: None}
+    node.arenas.close()
+
+
+def test_a_new_cycle_pins_the_kept_step_alone_while_it_is_there() -> None:
+    node = Node(keeps=True)
+    for rank in (0, 1):
+        node.open(rank)
+        node.take(rank, 4, 0)
+        node.take(rank, 5, 1)
+    node.arenas.keep_as_kept(4)
+    node.arenas.keep(7)
+    node.ranks[0].claim(0, 6)
+    node.arenas.begin(*formed(1, from_five()))
+    assert [arena.pins() for arena in node.ranks.values()] == [{4}, {4}]
+    assert node.ranks[0].words[layout.WRITES] == 0
+    node.arenas.begin(*formed(2))
+    assert [arena.pins() for arena in node.ranks.values()] == [set(), set()]
     node.arenas.close()
 
 

@@ -454,6 +454,49 @@ def test_two_slots_where_three_were_asked_for_are_copied_in_the_step(
     assert {each.slot for each in launcher.arena(0).all_held()} == {0, 1}
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_pinned_steps_stay_while_others_are_taken(
+    make: Make, launcher: SnapshotLauncher, *, beside: bool
+) -> None:
+    launcher.kept = 2
+    training = Training()
+    snapshots = make(beside=beside, **training.parts)
+    snapshots.restore()
+    arena = launcher.arena(0)
+    arena.pin(layout.KEEP, 2)
+    for step in range(1, 9):
+        training.step()
+        take(snapshots, step)
+        if step == 4:
+            arena.pin(layout.KEPT, 2)
+            arena.pin(layout.KEEP, 5)
+
+    def held() -> set[int]:
+        return {each.held.step for each in arena.all_held()}
+
+    until(lambda: 8 in held(), "the last copy")
+    assert held() == ({2, 5, 6, 7, 8} if beside else {2, 5, 7, 8})
+    assert arena.words[layout.SKIPPED] == 0
+
+
+def test_without_a_free_slot_a_snapshot_is_skipped_and_counted(
+    make: Make, launcher: SnapshotLauncher
+) -> None:
+    """As while a snapshot is rescued to disk."""
+    training = Training()
+    snapshots = make(**training.parts)
+    snapshots.restore()
+    take(snapshots, 1)
+    arena = launcher.arena(0)
+    arena.pin(layout.RESCUE, 1)
+    take(snapshots, 2)
+    assert not snapshots.take(3)
+    assert arena.words[layout.SKIPPED] == 1
+    arena.pin(layout.RESCUE, 0)
+    assert snapshots.take(4)
+    assert {each.held.step for each in arena.all_held()} == {2, 4}
+
+
 def test_one_slot_is_not_enough(
     make: Make, launcher: SnapshotLauncher, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,6 +16,12 @@ The commit of a snapshot, in this order, so that a rank may be killed at any ins
 A reader takes a slot only where ``COMMIT == STEP + 1``, and reads ``COMMIT`` again afterwards:
 another value means that the bytes it has read may be a mixture. The sum follows the commit, later,
 from another thread: ``SUM`` counts where ``SUMMED == COMMIT``.
+
+Another process *pins* a step, so that its slot is not written again. Each side stores its word
+first, and then reads that of the other, so that one of them sees the other at least::
+
+    the rank     WRITES := the slot; reads the pins: is the slot's step among them, it takes another
+    the other    pin := step; reads WRITES: is it the slot that holds the step, it came too late
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ HEAD_BYTES = 4096
 SLOT_STRIDE = 1 << 40
 """From one slot to the next; nothing of it takes memory before it is reserved."""
 MAX_SLOTS = 8
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 
 VERSION = 0  # LAYOUT_VERSION, stored last by the launcher
 N_SLOTS = 1  # slots that the rank may use; the launcher's
@@ -38,6 +44,12 @@ STEP_NS = 7  # from one step to the next, likewise
 TAKEN = 8  # snapshots taken since the rank started
 SKIPPED = 9  # and those for which there was no free slot, or no memory
 SPENT_NS = 10  # the time that they have cost the training since then, all together
+KEEP = 11  # the step that is to be kept at a peer node; 0: none. The launcher's, as the next
+KEPT = 12  # the step that is kept there; 0: none
+RESCUE = 13  # the step that is being written to disk (holdfast rescue); 0: none. That command's
+WRITES = 14  # the copy that the rank makes or begins: 1 + slot + MAX_SLOTS * step; 0: none
+PINS = (KEEP, KEPT, RESCUE)
+"""Words that name a step: the slot that holds it is not written."""
 
 SLOTS = 32  # first word of the slots
 SLOT_WORDS = 16

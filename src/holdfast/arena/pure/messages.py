@@ -21,7 +21,7 @@ class OpenArena(Value):
     Attributes:
         rank: Global.
         slot_bytes: Memory that one snapshot needs now; 0: it only asks for the snapshot to restore.
-        n_slots: How many the rank would use.
+        n_slots: How many the rank would use, without those for kept steps.
         iteration: Of a call that restarts in place; 0 otherwise.
     """
 
@@ -72,6 +72,7 @@ class Arena(Value):
         other_world: In place of ``restore``, if another number of ranks took it.
         times: So many lives in a row have begun from it, this one among them.
         progress: New steps after which it counts as one that leads on.
+        kept: Slots of those for steps that are kept at a peer node.
     """
 
     n_slots: Count
@@ -83,6 +84,7 @@ class Arena(Value):
     other_world: OtherWorld | None = None
     times: Count = 1
     progress: Count = PROGRESS
+    kept: Count = 0
 
 
 class SnapshotCost(Value):
