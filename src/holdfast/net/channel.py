@@ -184,24 +184,26 @@ class Channel:
             self._backlog += frame
             self.flush()
 
-    def send_with(self, message: Mapping[str, Any], descriptors: Sequence[int]) -> None:
+    def send_with(self, message: Mapping[str, Any], descriptors: Sequence[int]) -> bool:
         """Send a message, and copies of file descriptors with it, on a Unix socket.
 
         A peer that has not read what came before, or has no room for all of it, gets neither.
+        Returns whether it gets them.
         """
         self.flush()
         if self.gone is not None or self._backlog:
-            return
+            return False
         frame = encode(message)
         try:
             sent = socket.send_fds(self._socket, [frame], descriptors, socket.MSG_NOSIGNAL)
         except BlockingIOError:
-            return
+            return False
         except OSError as error:
             self.gone = error.strerror or str(error)
-            return
+            return False
         self._backlog += frame[sent:]  # the descriptors go with the first byte
         self.flush()
+        return True
 
     @property
     def is_full(self) -> bool:
@@ -249,6 +251,20 @@ class Channel:
             self._is_waiting = wants_to_write
             also = select.EPOLLOUT if wants_to_write else 0
             self._descriptors.epoll.modify(self._socket.fileno(), select.EPOLLIN | also)
+
+    def release(self) -> socket.socket:
+        """The socket, for another owner; to be called while the last message is handled.
+
+        Raises:
+            RefusedError: The peer has sent more than that, or does not read.
+        """
+        if self._decoder.has_rest:
+            raise RefusedError("sent bytes before they were asked for")
+        if self._backlog:
+            raise RefusedError("does not read")
+        self._descriptors.forget(self._socket.fileno())
+        self.gone = CLOSED
+        return socket.socket(fileno=self._socket.detach())
 
     def close(self) -> None:
         """Close without ``on_closed``; does nothing the second time."""

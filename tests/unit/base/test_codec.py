@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.arena.pure import file_names
+from holdfast.arena.pure import file_names, peer_messages
 from holdfast.base.pure.codec import (
     MAX_TEXT,
     Characters,
@@ -54,6 +54,7 @@ FAMILIES = {
         control_endpoint,
         snapshot_link,
         file_names,
+        peer_messages,
     )
     for name, table in vars(module).items()
     if name.isupper() and isinstance(table, dict)

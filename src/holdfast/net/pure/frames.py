@@ -50,6 +50,11 @@ class Decoder:
         self._pending = bytearray()
         self.limit = limit
 
+    @property
+    def has_rest(self) -> bool:
+        """Whether bytes of a next message were read."""
+        return bool(self._pending)
+
     def feed(self, data: bytes) -> list[Message]:
         """Messages completed by ``data``, in order; see :meth:`first`."""
         self._pending += data

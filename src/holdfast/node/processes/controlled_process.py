@@ -18,6 +18,7 @@ from holdfast.watch.pure.monitor_messages import ConfigureMonitor
 
 _MONITOR = "from holdfast.watch.monitor.monitor_main import main; main()"
 _HEALTH = "from holdfast.health.host_health_main import main; main()"
+_COPIES = "from holdfast.arena.peer_copies_main import main; main()"
 _OBSERVER = "from holdfast.tools.observer.observer_main import main; main()"
 
 
@@ -73,6 +74,14 @@ def start_health_process(first: Mapping[str, object], job: str) -> ControlledPro
     process = start_controlled(_HEALTH, (), _marked(job, "health"), first)
     give_limit_back(process.pid)  # it looks at its own, and means that of ranks
     return process
+
+
+def start_copies(listener_fd: int, first: Mapping[str, object], job: str) -> ControlledProcess:
+    """Start a node's process for copies of snapshots (messages: ``arena/pure/peer_messages.py``).
+
+    ``listener_fd`` listens for those of other nodes. Raises OSError.
+    """
+    return start_controlled(_COPIES, (listener_fd,), _marked(job, "copies"), first)
 
 
 def start_observer(first: Mapping[str, object], job: str) -> ControlledProcess:
