@@ -11,12 +11,12 @@ has written are checked as those of a stranger.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from holdfast.arena.arena import ArenaError, ArenaMemory, HeldSlot, Pending, create
 from holdfast.arena.pure import layout, trust
-from holdfast.arena.pure.budget import SlotsGranted, TooLittleMemory, grant, shown
+from holdfast.arena.pure.budget import SHARE, SlotsGranted, TooLittleMemory, grant, shown
 from holdfast.arena.pure.lineage import belongs
 from holdfast.arena.pure.messages import (
     Arena,
@@ -113,6 +113,8 @@ class Arenas(Part):
         self._arenas: list[_Arena] = []
         self._of_rank: dict[int, _Arena] = {}
         """By global rank, in this cycle."""
+        self._replicas: dict[int, _Arena] = {}
+        """By global rank of another node, whose kept steps they hold."""
         self._ranks = range(0)
         self._world_size = 0
         self._cycle = 0
@@ -137,6 +139,8 @@ class Arenas(Part):
         """The ranks of a cycle are about to start, and none is alive."""
         has_run_out = self._cycle in self._oom_cycles
         self._cycle = formed.cycle
+        for ancestor in formed.beginning.lineage if formed.beginning else ():
+            self._terms.setdefault(ancestor.cycle, ancestor.term)  # copies come from such cycles
         self._terms[formed.cycle] = formed.term
         self._ranks = range(place.rank_offset, place.rank_offset + place.nproc)
         self._world_size = formed.world_size
@@ -147,6 +151,9 @@ class Arenas(Part):
         self._refused.clear()
         self._began_at = clock.monotonic()
         self._event_at = self._began_at + _EVENT_S
+        self._adopt(beginning.lineage)
+        if has_run_out:
+            self.drop_replicas(())
         for arena in self._arenas:
             self._void(arena, beginning.lineage)
             if has_run_out:
@@ -161,6 +168,19 @@ class Arenas(Part):
             if all(slot.held.step != kept for slot in arena.memory.all_held()):
                 words[layout.KEPT] = 0
         self._assign()
+        in_use = [*map(id, self._of_rank.values())]
+        for arena in self._arenas:
+            if id(arena) not in in_use and not any(arena.memory.all_held()):
+                self._free(arena)
+
+    def _adopt(self, lineage: tuple[Ancestor, ...]) -> None:
+        """A rank that comes here from another node has its state in a replica."""
+        for arena in self._replicas.values():
+            self._void(arena, lineage)
+        for rank in self._ranks:
+            has_it = any(self._restored(it, rank) for it in self._arenas)
+            if not has_it and rank in self._replicas and self._restored(self._replicas[rank], rank):
+                self._arenas.append(self._replicas.pop(rank))
 
     def _void(self, arena: _Arena, lineage: tuple[Ancestor, ...]) -> None:
         for slot in list(arena.memory.all_held()):
@@ -210,7 +230,7 @@ class Arenas(Part):
             for arena in self._arenas:
                 self._free(arena)
         return Holdings(
-            tuple(sorted(self._held())),
+            tuple(sorted({*self._held(), *self._replicas_in_use()})),
             max(max(-1, it.memory.words[layout.LAST_STEP]) for it in self._arenas),
             tuple(self._refused),
             self._every,
@@ -231,9 +251,19 @@ class Arenas(Part):
 
     def _held(self) -> Iterator[Held]:
         for arena in self._arenas:
-            for slot in arena.memory.all_held():
-                if (held := self._with_term(slot.held)) is not None:
-                    yield held
+            yield from self._held_in(arena)
+
+    def _held_in(self, arena: _Arena) -> Iterator[Held]:
+        for slot in arena.memory.all_held():
+            if (held := self._with_term(slot.held)) is not None:
+                yield held
+
+    def _replicas_in_use(self) -> Iterator[Held]:
+        """Those that the ranks of this node hold as well: others were given up (in place)."""
+        own = [{it.id for it in self._held_in(arena)} for arena in self._of_rank.values()]
+        common = set.intersection(*own) if own else set()
+        for replica in self._replicas.values():
+            yield from (it for it in self._held_in(replica) if it.id in common)
 
     # ------------------------------------------------------------ seen
     def next_deadline(self) -> float | None:
@@ -295,6 +325,43 @@ class Arenas(Part):
                     found[rank] = state
         return found
 
+    def memory_of(self, rank: int) -> ArenaMemory:
+        """Of a rank of this node, made if it has none: its state comes from another node.
+
+        Raises:
+            ArenaError: There is no memory.
+        """
+        if rank not in self._of_rank:
+            if text := self._make():
+                raise ArenaError(text)
+            self._of_rank[rank] = self._arenas[-1]
+            self._show(rank)
+        return self._of_rank[rank].memory
+
+    def replica(self, rank: int) -> ArenaMemory:
+        """Memory for copies of the snapshots of a rank of another node.
+
+        Raises:
+            ArenaError: There is no memory.
+        """
+        if rank not in self._replicas:
+            fd = create("holdfast-copies")
+            self._replicas[rank] = _Arena(ArenaMemory(fd))
+        return self._replicas[rank].memory
+
+    def drop_replicas(self, but: Collection[int]) -> None:
+        """Give back the memory of replicas but those of these ranks. No process writes them."""
+        for rank in [it for it in self._replicas if it not in but]:
+            os.close(self._replicas.pop(rank).memory.fd)
+
+    def copy_bytes_max(self) -> int:
+        """The largest copy of another node's snapshot that is received here."""
+        if self._slot_bytes:
+            return 2 * self._slot_bytes  # shards differ a little
+        left_kib = memory.available_kib() or 0
+        most = (left_kib << 10) // SHARE if self._limit is None else self._limit
+        return most // self._nproc
+
     # ------------------------------------------------------------ memory
     def on_event(self, happening: Happening) -> None:
         """Note that memory has run out: slots not needed are given back before the restart."""
@@ -313,7 +380,7 @@ class Arenas(Part):
 
     def _budget(self, slot_bytes: int, wanted: int) -> SlotsGranted | TooLittleMemory:
         left_kib = memory.available_kib()
-        held = sum(arena.bytes for arena in self._arenas)
+        held = sum(arena.bytes for arena in (*self._arenas, *self._replicas.values()))
         left = None if left_kib is None else (left_kib << 10) + held
         limit = self._limit
         if len(self._oom_cycles) >= _LAST_OOM:
@@ -470,6 +537,7 @@ class Arenas(Part):
 
     def close(self) -> None:
         """The job is over, and its ranks are gone: nothing needs the memory any more."""
+        self.drop_replicas(())
         for arena in self._arenas:
             os.close(arena.memory.fd)
         self._arenas.clear()

@@ -267,6 +267,78 @@ def test_a_new_cycle_pins_the_kept_step_alone_while_it_is_there() -> None:
     node.arenas.close()
 
 
+def replicate(node: Node, rank: int, step: int, *, cycle: int = 0) -> ArenaMemory:
+    """A copy of a snapshot of a rank of another node has come."""
+    memory = node.arenas.replica(rank)
+    memory.reserve(0, MIB)
+    memory.commit(0, Held(rank, 4, cycle, 0, step), 100)
+    return memory
+
+
+def four(cycle: int, beginning: Beginning | None, *, first: int = 0) -> tuple[Round, CyclePlace]:
+    place = CyclePlace("n0", 0, 2, first, "a")
+    return Round(cycle, (place,), world_size=4, beginning=beginning), place
+
+
+def test_a_copy_for_another_node_is_listed_if_the_own_ranks_hold_that_step() -> None:
+    """One that they do not hold was given up by a restart in place."""
+    node = Node(keeps=True)
+    node.arenas.begin(*four(0, None))
+    for rank in (0, 1):
+        node.open(rank)
+        node.take(rank, 5, 0, world=4)
+    replicate(node, 2, 5)
+    replicate(node, 3, 4)
+    assert node.held() == [(0, 5), (1, 5), (2, 5)]
+    node.arenas.close()
+
+
+def test_a_rank_that_moves_here_gets_the_copy_of_its_state_as_its_own() -> None:
+    node = Node(keeps=True)
+    node.arenas.begin(*four(0, None))
+    for rank in (0, 1):
+        node.open(rank)
+        node.take(rank, 5, 0, world=4)
+    copies = {rank: replicate(node, rank, 5) for rank in (2, 3)}
+    beginning = Beginning(Restore(FIVE, 4, 1), (Ancestor(0, 0, 0, 5),))
+    node.arenas.begin(*four(1, beginning, first=2))
+    for rank in (2, 3):
+        answer = node.open(rank)
+        assert (answer.restore, answer.slot) == (FIVE, 0)
+        assert os.fstat(node.ranks[rank].fd).st_ino == os.fstat(copies[rank].fd).st_ino
+    node.arenas.close()
+
+
+def test_a_copy_that_comes_for_a_rank_of_this_node_is_the_one_that_it_restores() -> None:
+    """A node that took no part in the cycle before; the lineage has that cycle's term."""
+    node, five = Node(keeps=True), SnapshotId(1, 0, 5)
+    beginning = Beginning(Restore(five, 4, 1), (Ancestor(3, 1, 0, 5),))
+    node.arenas.begin(*four(2, beginning))
+    memory = node.arenas.memory_of(0)
+    memory.reserve(1, MIB)
+    memory.commit(1, Held(0, 4, 1, 0, 5), 100)
+    answer = node.open(0)
+    assert (answer.restore, answer.slot) == (five, 1)
+    holdings = node.arenas.holdings()
+    assert holdings is not None
+    assert holdings.held == (Held(0, 4, 1, 0, 5, 3),)
+    node.arenas.close()
+
+
+def test_copies_of_a_history_that_is_left_are_void_and_dropped_ones_are_gone() -> None:
+    node = Node(keeps=True)
+    node.arenas.begin(*four(0, None))
+    node.open(0)
+    copies = [replicate(node, rank, 5) for rank in (2, 3)]
+    node.arenas.begin(*four(1, None))
+    assert not any(any(it.all_held()) for it in copies)
+    node.arenas.drop_replicas(but=[3])
+    assert node.arenas.replica(3) is copies[1]
+    assert node.arenas.replica(2) is not copies[0]
+    assert node.arenas.copy_bytes_max() > 0
+    node.arenas.close()
+
+
 def test_a_limit_of_0_switches_snapshots_off() -> None:
     node = Node(limit=0)
     assert node.open(0) == Error("snapshots are off: --ft-snapshot-memory is 0")
