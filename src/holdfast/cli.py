@@ -20,6 +20,7 @@ usage: holdfast COMMAND ...
   top      show the ranks of a running job in a terminal, live
   view     the same on a page in a browser
   trace    write the timeline of a run for Perfetto
+  rescue   write the newest snapshot of a running job to disk
   chaos    run a job under ft_launcher, inject faults from a seed, and measure
            how it recovers from each
   witness  have a vote in a job of several nodes, without ranks, so that another
@@ -32,6 +33,7 @@ _COMMANDS = {
     **dict.fromkeys(("report", "trace"), "holdfast.tools.commands"),
     **dict.fromkeys(("prune", "runs"), "holdfast.tools.runs"),
     **dict.fromkeys(("top", "view"), "holdfast.tools.view.commands"),
+    "rescue": "holdfast.tools.rescue",
     "witness": "holdfast.tools.witness",
 }
 """The module of each; that of the one that is used is imported."""

@@ -7,12 +7,16 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 
+from holdfast.arena import snapshot_files
+from holdfast.arena.pure.tensors_head import parse
 from tests.real.harness import Job, Launcher
 from tests.real.nodes import Nodes
 from tests.real.test_launcher import may_mount
@@ -73,6 +77,22 @@ def test_a_job_that_ends_in_failure_is_continued_by_the_next_one(
     assert ends(second) == ends(undisturbed)
 
 
+def rescue(job: Job, to: Path, *words: str) -> int:
+    """``holdfast rescue`` writes a snapshot of the job; its step."""
+    to.mkdir()
+    run = subprocess.run(
+        [sys.executable, "-m", "holdfast.cli", "rescue", str(job.run_dir), "--to", str(to), *words],
+        capture_output=True, text=True, check=False, timeout=LONG_S,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    [(step, path)] = snapshots(to).items()
+    found = snapshot_files.read_one(str(path))
+    assert ({*found.files}, found.problems) == ({0, 1}, ())
+    for rank in found.files:
+        assert parse(memoryview((path / f"rank-{rank}.safetensors").read_bytes())).placed
+    return step
+
+
 def test_a_job_that_is_preempted_leaves_its_newest_snapshot_and_only_that(
     ft: Launcher, tmp_path: Path
 ) -> None:
@@ -81,10 +101,13 @@ def test_a_job_that_is_preempted_leaves_its_newest_snapshot_and_only_that(
     old = failed_at(ft, folder, 5)
     job = start(ft, folder, steps=1_000_000)
     until(lambda: said(job, "step10"), "it trains", LONG_S)
+    rescued = rescue(job, tmp_path / "newest")
+    ahead = rescued + 20  # it goes on
+    assert rescue(job, tmp_path / "ahead", "--step", str(ahead)) == ahead
     os.kill(job.process.pid, signal.SIGTERM)
     assert job.wait(LONG_S) == 1, job.stderr
     [step] = snapshots(folder)
-    assert step >= 9 > old
+    assert step >= ahead > rescued >= 9 > old
 
 
 def damaged(file: Path) -> None:

@@ -234,6 +234,11 @@ def mark(folder: str, name: str, mark: Mark, text: str = "") -> None:
         os.close(fd)
 
 
+def unmark_rescued(folder: str, name: str) -> None:
+    """Its job has ended with it: no checkpoint is newer. Raises OSError."""
+    Path(folder, name, Mark.RESCUED.value).unlink(missing_ok=True)
+
+
 def unmark(folder: str, name: str, tried: str = "") -> None:
     """No job uses it any more; ``tried``: the life that got no further. Raises OSError."""
     begun = Path(folder, name, Mark.BEGUN.value)

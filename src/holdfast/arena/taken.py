@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from pathlib import Path
 
 from holdfast.arena.arena import ArenaError, ArenaMemory
 from holdfast.arena.pure import layout
+from holdfast.arena.pure.file_names import NAMES, NodeSnapshotNames
+from holdfast.base.pure.codec import decode, encode
 from holdfast.base.pure.value import Value
 
 TYPE_CHECKING = False
@@ -85,6 +88,40 @@ def show(folder: str, local_rank: int, fd: int) -> None:
         fresh = path.with_suffix(".new")
         fresh.symlink_to(target)
         fresh.replace(path)
+
+
+def show_node(folder: str, names: NodeSnapshotNames) -> None:
+    """Let others of this user know the names of the snapshots; without it none can be rescued."""
+    fresh = Path(folder, "snapshots.new")
+    with contextlib.suppress(OSError):
+        fresh.write_text(json.dumps(encode(names)), encoding="utf-8")
+        fresh.replace(_names_path(folder))
+
+
+def read_node(folder: str) -> NodeSnapshotNames | None:
+    """As a launcher of this host shows them; None: it has no snapshots, or is gone."""
+    try:
+        return decode(NAMES, json.loads(_names_path(folder).read_bytes()))
+    except (OSError, ValueError):
+        return None
+
+
+def _names_path(folder: str) -> Path:
+    return Path(folder, "snapshots.json")
+
+
+def open_arena(folder: str, local_rank: int) -> ArenaMemory:
+    """The arena that a launcher of this host shows, to be pinned. The caller closes its descriptor.
+
+    Raises:
+        OSError: There is none, or it may not be opened.
+    """
+    fd = os.open(_path(folder, local_rank), os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return ArenaMemory(fd)
+    except OSError:
+        os.close(fd)
+        raise
 
 
 def _path(folder: str, local_rank: int) -> Path:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from holdfast.arena.arena import ArenaError, ArenaMemory, HeldSlot, Pending, create
 from holdfast.arena.pure import layout, trust
 from holdfast.arena.pure.budget import SHARE, SlotsGranted, TooLittleMemory, grant, shown
+from holdfast.arena.pure.file_names import NodeSnapshotNames, life_name
 from holdfast.arena.pure.lineage import belongs
 from holdfast.arena.pure.messages import (
     Arena,
@@ -28,8 +29,9 @@ from holdfast.arena.pure.messages import (
 )
 from holdfast.arena.pure.slots import KEPT_SLOTS
 from holdfast.arena.pure.snapshots import Ancestor, Beginning, Held, Holdings, Refused, SnapshotId
+from holdfast.arena.rescue import release_rescued
 from holdfast.arena.snapshot_files import SlotOfRank
-from holdfast.arena.taken import of_node, of_rank, show
+from holdfast.arena.taken import of_node, of_rank, show, show_node
 from holdfast.base import clock, memory
 from holdfast.base.pure.codec import for_people
 from holdfast.base.pure.wording import count
@@ -114,10 +116,12 @@ class Arenas(Part):
         self._of_rank: dict[int, _Arena] = {}
         """By global rank, in this cycle."""
         self._replicas: dict[int, _Arena] = {}
-        """By global rank of another node, whose kept steps they hold."""
+        """By global rank of another node, to hold its kept steps."""
         self._ranks = range(0)
         self._world_size = 0
         self._cycle = 0
+        self._lives: dict[str, str] = {}
+        """Names of those cycles on disk."""
         self._terms: dict[int, int] = {}
         """Of the cycles that this node had ranks in: see :class:`.Ancestor`."""
         self._beginning = Beginning()
@@ -142,6 +146,8 @@ class Arenas(Part):
         for ancestor in formed.beginning.lineage if formed.beginning else ():
             self._terms.setdefault(ancestor.cycle, ancestor.term)  # copies come from such cycles
         self._terms[formed.cycle] = formed.term
+        life = life_name(formed.leader, formed.term, formed.cycle)
+        self._lives[str(formed.cycle)] = life
         self._ranks = range(place.rank_offset, place.rank_offset + place.nproc)
         self._world_size = formed.world_size
         self._beginning = beginning = formed.beginning or Beginning()
@@ -168,6 +174,8 @@ class Arenas(Part):
             if all(slot.held.step != kept for slot in arena.memory.all_held()):
                 words[layout.KEPT] = 0
         self._assign()
+        if self._arenas:
+            self._show_node()
         in_use = [*map(id, self._of_rank.values())]
         for arena in self._arenas:
             if id(arena) not in in_use and not any(arena.memory.all_held()):
@@ -275,7 +283,16 @@ class Arenas(Part):
         now = clock.monotonic()
         if self._event_at is not None and now >= self._event_at:
             self._write_taken()
+            for arena in self._arenas:
+                release_rescued(arena.memory)
             self._event_at = now + max(_EVENT_S, _EVENT_SHARE * (now - self._began_at))
+
+    def _show_node(self) -> None:
+        ranks = self._ranks
+        show_node(
+            self._folder,
+            NodeSnapshotNames(ranks.start, len(ranks), self._world_size, {**self._lives}),
+        )
 
     def _show(self, rank: int) -> None:
         show(self._folder, rank - self._ranks.start, self._of_rank[rank].memory.fd)
@@ -500,7 +517,9 @@ class Arenas(Part):
         arena = _Arena(ArenaMemory(fd))
         words = arena.memory.words
         words[layout.EVERY] = self._every
-        if self._arenas:
+        if not self._arenas:
+            self._show_node()
+        else:
             for word in (layout.KEEP, layout.KEPT):
                 words[word] = self._arenas[0].memory.words[word]
         self._arenas.append(arena)

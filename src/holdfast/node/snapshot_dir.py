@@ -11,17 +11,19 @@ of the arenas has the names, and the marks by which no snapshot is used for ever
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from holdfast.arena import snapshot_files
 from holdfast.arena.arena import ArenaMemory
 from holdfast.arena.pure.budget import shown
 from holdfast.arena.pure.file_choice import to_remove, to_write
-from holdfast.arena.pure.file_names import Mark, NamedSnapshot, life_name, rank_file
+from holdfast.arena.pure.file_names import Mark, NamedSnapshot, life_name, parsed, rank_file
 from holdfast.arena.pure.messages import FileToRestore
 from holdfast.arena.pure.snapshots import Beginning, OnDisk, SnapshotId
 from holdfast.arena.snapshot_files import Filed, SlotOfRank
@@ -147,7 +149,7 @@ class SnapshotDir:
         """The job is done: the same command begins anew."""
 
         def act() -> list[Line]:
-            for name in self._known:
+            for name in {*self._known, *self._rescued()}:
                 snapshot_files.remove(self._folder, name)
             return []
 
@@ -211,6 +213,7 @@ class SnapshotDir:
             began_at = clock.monotonic()
             try:
                 n_bytes = snapshot_files.write(self._folder, name, sources, lambda: self._goes_on)
+                snapshot_files.unmark_rescued(self._folder, str(name))
             except OSError as error:
                 size = shown(sum(source.slot.n_bytes for source in sources))
                 text = (
@@ -230,6 +233,14 @@ class SnapshotDir:
         self._tidy(written)
         return lines
 
+    def _rescued(self) -> set[str]:
+        """Snapshots of this job that were there before its end: useless after it."""
+        own = {*self._lives.values()}
+        with contextlib.suppress(OSError):
+            names = (it.name for it in Path(self._folder).iterdir())
+            return {name for name in names if (of := parsed(name)) and of.life in own}
+        return set()
+
     def _tidy(self, written: Sequence[str]) -> None:
         """Remove snapshots that no job needs, and release one that the next job may begin from."""
         began = self._began_from
@@ -241,7 +252,8 @@ class SnapshotDir:
                 useless |= self._given_up
                 if began is not None and has_progressed:
                     useless.add(began.name)
-                for name in to_remove(found, written, self._known, useless):
+                known = {*self._known, *self._rescued()}
+                for name in to_remove(found, written, known, useless):
                     snapshot_files.remove(self._folder, name)
             if began is None or has_progressed or began.name in self._given_up:
                 return

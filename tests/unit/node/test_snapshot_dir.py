@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.arena import snapshot_files
 from holdfast.arena.arena import ArenaMemory, create
+from holdfast.arena.pure.file_names import Mark, NamedSnapshot, life_name
 from holdfast.arena.pure.snapshots import OF_A_FILE, Beginning, Held, Restore, SnapshotId
 from holdfast.arena.snapshot_files import SlotOfRank
 from holdfast.job.pure.membership import CyclePlace, Round
@@ -90,6 +91,42 @@ def test_the_next_job_begins_from_what_the_last_one_wrote_and_a_success_leaves_n
     second.begin()
     second.folder.succeeded()
     assert list(tmp_path.iterdir()) == []
+
+
+def rescued(folder: Path, job: int, step: int, arena: ArenaMemory) -> Path:
+    """``holdfast rescue`` has written a snapshot of a job that goes on."""
+    name = NamedSnapshot(step, 1, life_name(f"host-{job}", 0, 0))
+    (folder / str(name)).mkdir()
+    snapshot_files.mark(str(folder), str(name), Mark.RESCUED)
+    arena.commit(0, Held(0, 1, 0, 0, step), 100)
+    snapshot_files.write(str(folder), name, [SlotOfRank(arena, *arena.all_held())], lambda: True)
+    return folder / str(name)
+
+
+def test_a_snapshot_that_was_rescued_from_a_job_goes_with_its_success(
+    tmp_path: Path, arena: ArenaMemory
+) -> None:
+    """The same command begins anew, as always; one of another job stays."""
+    job = Job(tmp_path, 1)
+    job.begin()
+    rescued(tmp_path, 1, 7, arena)
+    other = rescued(tmp_path, 2, 8, arena)
+    assert Job(tmp_path, 3).offers() == []
+    job.folder.succeeded()
+    assert list(tmp_path.iterdir()) == [other]
+
+
+@pytest.mark.parametrize("step", [7, 9])
+def test_a_job_that_fails_leaves_its_newest_snapshot_in_place_of_a_rescued_one(
+    tmp_path: Path, arena: ArenaMemory, step: int
+) -> None:
+    """Also if that is the very one: no checkpoint is newer any more."""
+    job = Job(tmp_path, 1)
+    job.begin()
+    rescued(tmp_path, 1, 7, arena)
+    job.fail(arena, step)
+    assert Job(tmp_path, 2).offers() == [step]
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_newer_snapshot_takes_the_place_of_the_one_before(

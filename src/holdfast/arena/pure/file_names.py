@@ -6,7 +6,7 @@
         rank-0.safetensors ...     the states of the ranks
         ranks-0.json               the list of files of one node, which begins with this rank: a
                                    file counts only where a list has it, with its size and sum
-        begun, given-up            see :class:`Mark`
+        begun, rescued, given-up   see :class:`Mark`
         tried-83d1c07a9f4e ...     a job has begun from it, ended, and got no further
 
 Names have no unit or clock of one host in them, so all nodes of a job give a snapshot one name.
@@ -19,7 +19,7 @@ import hashlib
 import re
 from typing import NamedTuple
 
-from holdfast.base.pure.codec import Count, family
+from holdfast.base.pure.codec import Count, Raw, family
 from holdfast.base.pure.value import Value
 
 TYPE_CHECKING = False
@@ -37,6 +37,8 @@ class Mark(enum.Enum):
 
     BEGUN = "begun"
     """A job has begun from it, and has not said yet how it ended: its checkpoints may be newer."""
+    RESCUED = "rescued"
+    """Its job was going on when it was written (``holdfast rescue``), and may save checkpoints."""
     GIVEN_UP = "given-up"
     """It cannot be used, or has led nowhere."""
 
@@ -119,6 +121,24 @@ class FileList(Value):
 LISTS: Mapping[str, type[FileList]] = family(FileList)
 
 
+class NodeSnapshotNames(Value):
+    """The ranks of a node whose launcher runs, and names of its cycles.
+
+    Attributes:
+        first_rank, n_ranks: Of the node, in the present cycle.
+        world_size: Of that cycle.
+        lives: By cycle: see :func:`life_name`.
+    """
+
+    first_rank: Count
+    n_ranks: Count
+    world_size: Count
+    lives: dict[str, Raw]
+
+
+NAMES: Mapping[str, type[NodeSnapshotNames]] = family(NodeSnapshotNames)
+
+
 def why_unused(names: Iterable[str]) -> str:
     """Why no job begins from the snapshot whose folder has these files; empty: one may.
 
@@ -132,6 +152,11 @@ def why_unused(names: Iterable[str]) -> str:
         return (
             "a job has begun from it, and still runs or was killed: checkpoints of that job may be "
             f"newer. To use it nevertheless, remove its file {Mark.BEGUN.value!r}"
+        )
+    if Mark.RESCUED.value in names:
+        return (
+            "it was rescued from a job that went on: checkpoints of that job may be newer. To use "
+            f"it nevertheless, remove its file {Mark.RESCUED.value!r}"
         )
     if sum(name.startswith(_TRIED) for name in names) >= TRIES:
         return f"{TRIES} jobs have begun from it and got no further"

@@ -15,7 +15,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 
-from holdfast.base.processes.job_name import PREFIX, is_living
+from holdfast.base.processes.job_name import PREFIX, is_living, launcher_of
 
 LATEST = "latest"
 _RUN = "run"
@@ -92,6 +92,14 @@ def note_run_dir(runtime_dir: str, run_dir: str) -> None:
 def runtime_parents() -> list[str]:
     """Folders in which launchers of this host make their runtime folders; the first is tmpfs."""
     return list(dict.fromkeys((_TMPFS, tempfile.gettempdir())))
+
+
+def runtime_dir_of(job: str) -> str | None:
+    """Of a launcher of this host; None: it runs elsewhere, or that is not known."""
+    if launcher_of(job) is None:
+        return None
+    paths = [os.path.join(parent, PREFIX + job) for parent in runtime_parents()]
+    return next((path for path in paths if os.path.isdir(path)), paths[0])
 
 
 def living_run_dirs() -> Iterator[str]:

@@ -17,10 +17,10 @@ from typing import Any
 from holdfast.arena.taken import TakenByNode
 from holdfast.base import clock, wait_for
 from holdfast.base.processes import proc
-from holdfast.base.processes.job_name import PREFIX, clock_of, launcher_of
+from holdfast.base.processes.job_name import clock_of
 from holdfast.events.pure import schema
 from holdfast.events.pure.schema import Event
-from holdfast.events.run.run_links import runtime_parents
+from holdfast.events.run.run_links import runtime_dir_of
 from holdfast.evidence.pure.failure import describe_exit, signal_name
 from holdfast.evidence.stack_dump import StackDump
 from holdfast.page import stall_file
@@ -176,7 +176,7 @@ class _FollowedNode:
             match event.body:
                 case schema.LauncherStarted(job=job) as start:
                     self.start, self.name = start, event.node
-                    self._runtime_dir = _runtime_dir(job)
+                    self._runtime_dir = runtime_dir_of(job)
                     self.marks = ClockMarks(clock_of(job) or str(self.folder))
                 case schema.RankStarted(local_rank=local_rank, pid=pid):
                     self.pids[local_rank] = pid
@@ -535,14 +535,6 @@ def _fill_steps(
 
 def _share(age_s: float, limit_s: float | None) -> float:
     return age_s / limit_s if limit_s else 0.0
-
-
-def _runtime_dir(job: str) -> str | None:
-    """Of a launcher of this host; None: it runs elsewhere, or that is not known."""
-    if launcher_of(job) is None:
-        return None
-    paths = [Path(parent) / (PREFIX + job) for parent in runtime_parents()]
-    return str(next((path for path in paths if path.is_dir()), paths[0]))
 
 
 def _in_words(event: Event, outages: Outages) -> str | None:
