@@ -19,14 +19,18 @@ from holdfast.inplace.pure.job_calls import Cause
 from holdfast.job.pure.member import StartRanks, WaitAsSpare
 from holdfast.job.pure.membership import (
     Cadence,
+    Complete,
     ControlAsked,
     Decision,
     Digests,
     End,
     Join,
     Judged,
+    Keep,
+    Kept,
     Leave,
     Message,
+    Missed,
     NodeRefused,
     OpenIncident,
     Resigned,
@@ -68,6 +72,10 @@ def message(one: Message) -> str:
             return f"rank {rank} is overdue in cycle {cycle}"
         case SnapshotCosts(step=step, every=every):
             return f"snapshots of every {every}. step would do, at step {step}"
+        case Missed(keep=keep, step=step, why=why):
+            return f"is at step {step}, and has not kept {keep}{': ' + why if why else ''}"
+        case Complete(snapshot=snapshot):
+            return f"its peer has {snapshot}"
         case Digests(incident=incident, digests=digests):
             return f"evidence for incident {incident}: {_shown(digests)}"
         case _:
@@ -88,6 +96,11 @@ def decision(one: Decision) -> str:
             return f"cycle {one.cycle}{begins}: {shown}{more}{spares}{used}"
         case Cadence(cycle, every, from_step):
             return f"snapshots of every {every}. step of cycle {cycle}, from {from_step} on"
+        case Keep(cycle, step, kept):
+            which = f"keep step {step}" if step else "how far is each node"
+            return f"cycle {cycle}: {which}; {kept} is kept"
+        case Kept(cycle, snapshot):
+            return f"cycle {cycle}: {snapshot} is kept"
         case Resigned(why):
             return f"resigns: {why}"
         case StopCycle(cycle=cycle, cause=cause, restarts_left=left, no_restart=no_restart):

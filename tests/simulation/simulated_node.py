@@ -21,7 +21,14 @@ from holdfast.health.pure.gate import HealthGate
 from holdfast.health.pure.health import Finding, Fitness
 from holdfast.inplace.pure.job_calls import CallBegan, CallEnded
 from holdfast.job.pure.leader import Leader, ReadIteration
-from holdfast.job.pure.member import HoldingsRead, RanksFailed, SetCadence, StartRanks
+from holdfast.job.pure.member import (
+    HoldingsRead,
+    KeepStep,
+    RanksFailed,
+    SetCadence,
+    StartRanks,
+    StepKept,
+)
 from holdfast.job.pure.membership import FailureReport
 from holdfast.job.pure.succession import Succession
 from holdfast.job.pure.succession_by_key import SuccessionByKey
@@ -34,6 +41,7 @@ from holdfast.standby.pure import parked_interpreters
 from holdfast.standby.pure.parked_messages import ParkedReady
 from holdfast.testing.clock import VirtualClock
 from tests.simulation.kernel import Alarm, ProcessClock
+from tests.simulation.simulated_kept_steps import SimulatedKeeping
 from tests.simulation.simulated_monitors import SimulatedMonitors
 from tests.simulation.simulated_snapshots import SimulatedArenas
 
@@ -121,6 +129,8 @@ class SimulatedNode:
     in_call: bool = False
     arenas: SimulatedArenas | None = None
     """None: the ranks of the job keep no snapshots."""
+    keeping: SimulatedKeeping | None = None
+    """None: no steps are kept at peers."""
     has_completed: bool = False
     """The call of its last cycle has, on all ranks that were left."""
     told_to_stop: bool = False
@@ -299,8 +309,13 @@ class SimulatedNode:
             case StartRanks(formed, place):
                 if self.arenas is not None:
                     self.arenas.begin(formed, place)
+                if self.keeping is not None:
+                    self.keeping.begin(formed, place)
                 self.world.carry_out(self, effect)
                 self._start(formed.cycle)
+            case KeepStep() | StepKept():
+                if self.keeping is not None:
+                    self.keeping.on(effect)
             case SetCadence():
                 if self.arenas is not None:
                     self.arenas.every, self.arenas.from_step = effect.every, effect.from_step
@@ -463,8 +478,11 @@ class SimulatedNode:
     def _swept(self, cycle: int) -> None:
         if self._sweeping == cycle:
             self._sweeping = None
+            if self.keeping is not None:
+                self.keeping.end()
             if self.arenas is not None:
-                self.tell(HoldingsRead(cycle, self.arenas.holdings()))
+                of_all = self.arenas if self.keeping is None else self.keeping
+                self.tell(HoldingsRead(cycle, of_all.holdings()))
             self.tell(node.Swept())
 
     def die(self, *, ranks_at_once: bool = False) -> None:

@@ -22,21 +22,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.arena.pure import lineage
+from holdfast.arena.pure.kept_steps import replicas_in_use
+from holdfast.arena.pure.slots import next_slot
 from holdfast.arena.pure.snapshots import Beginning, Held, Holdings, Refused, SnapshotId
 from holdfast.job.pure.member import SnapshotsMeasured
-from holdfast.job.pure.membership import CyclePlace, Decision, Round
+from holdfast.job.pure.membership import CyclePlace, Decision, Kept, Round
 from holdfast.job.pure.succession import Leads
+from tests.simulation.simulated_kept_steps import KeptPromises, ranks_of
 
 if TYPE_CHECKING:
     from holdfast.testing.clock import VirtualClock
     from tests.simulation.scenario import Scenario
     from tests.simulation.simulated_node import SimulatedNode
 
-N_SLOTS = 2
+N_SLOTS, REPLICA_SLOTS = 2, 2
 _STEPS = 12
 """In a cycle that nothing ends, about."""
 _BAD = 0.03
 """Of all snapshots, those that are found to be wrong when they are used."""
+_SKIPPED = 0.03
+"""Of all steps where some are kept, those of which a rank takes none."""
 _MEASURED_STEPS = 3
 Life = tuple[int, int]
 """Term and cycle."""
@@ -67,6 +72,8 @@ class Slot:
     held: Held | None = None
     state: State | None = None
     is_bad: bool = False
+    writer: object = None
+    """The transfer that writes it."""
 
 
 @dataclass
@@ -80,6 +87,11 @@ class SimulatedArenas:
     from_step: int = 0
     last_step: int = -1
     refused: list[Refused] = field(default_factory=list)
+    n_slots: int = N_SLOTS
+    replicas: dict[int, list[Slot]] = field(default_factory=dict)
+    """Of ranks of other nodes."""
+    keep: int = 0
+    kept: int = 0
 
     def begin(self, formed: Round, place: CyclePlace) -> None:
         """Ranks are about to start."""
@@ -91,13 +103,27 @@ class SimulatedArenas:
         ranks = range(place.rank_offset, place.rank_offset + place.nproc)
         kept = {rank: self.slots[rank] for rank in ranks if rank in self.slots}
         free = [slots for rank, slots in self.slots.items() if rank not in kept]
+        if formed.keepers:
+            others = {rank: slots for rank, slots in self.slots.items() if rank not in kept}
+            for rank, slots in others.items():
+                self.replicas[rank] = [*slots, *self.replicas.get(rank, ())]
+            free = []
         for rank in ranks:
-            if rank not in kept:
-                kept[rank] = free.pop() if free else [Slot() for _ in range(N_SLOTS)]
+            if rank not in kept and rank in self.replicas:
+                kept[rank] = self.replicas.pop(rank)
+                kept[rank] += [Slot() for _ in range(self.n_slots - len(kept[rank]))]
+            elif rank not in kept:
+                kept[rank] = free.pop() if free else [Slot() for _ in range(self.n_slots)]
         self.slots = kept
 
+    def all_slots(self) -> list[Slot]:
+        """Of its own ranks and of others."""
+        both = [*self.slots.values(), *self.replicas.values()]
+        return [slot for slots in both for slot in slots]
+
     def void(self, beginning: Beginning) -> None:
-        for slot in (slot for slots in self.slots.values() for slot in slots):
+        for slot in self.all_slots():
+            slot.writer = None
             if slot.held is not None and not lineage.belongs(slot.held, beginning.lineage):
                 slot.held = None
 
@@ -106,11 +132,33 @@ class SimulatedArenas:
         held = [
             slot.held for slots in self.slots.values() for slot in slots if slot.held is not None
         ]
+        held += [slot.held for slot in self.replicas_in_use() if slot.held is not None]
         return Holdings(tuple(held), self.last_step, tuple(self.refused), self.every)
+
+    def replicas_in_use(self) -> list[Slot]:
+        """Those of snapshots that its own ranks have, too."""
+        own = [{it.held.id for it in slots if it.held is not None} for slots in self.slots.values()]
+        slots = [it for its in self.replicas.values() for it in its if it.held is not None]
+        used = {*replicas_in_use(own, [it.held for it in slots if it.held is not None])}
+        return [it for it in slots if it.held in used]
+
+    def slot_to_write(self, rank: int) -> Slot | None:
+        """For the next snapshot of a rank."""
+        slots = self.slots[rank]
+        held = {k: it.held.id for k, it in enumerate(slots) if it.held is not None}
+        pinned = [k for k, name in held.items() if name.step in (self.keep, self.kept)]
+        index = next_slot(range(len(slots)), held, pinned)
+        return None if index is None else slots[index]
+
+    def replica(self, rank: int) -> list[Slot]:
+        """Of a rank of another node."""
+        slots = self.replicas.setdefault(rank, [])
+        slots += [Slot() for _ in range(REPLICA_SLOTS - len(slots))]
+        return slots
 
     def restored(self, rank: int, name: SnapshotId) -> Slot | None:
         """The slot of a rank that holds this."""
-        for slot in self.slots.get(rank, ()):
+        for slot in [*self.slots.get(rank, []), *self.replicas.get(rank, [])]:
             if slot.held is not None and slot.held.id == name and slot.held.rank == rank:
                 return slot
         return None
@@ -145,6 +193,9 @@ class Training:
     states: dict[int, State] = field(default_factory=dict)
     copying: set[int] = field(default_factory=set)
     has_measured: set[str] = field(default_factory=set)
+    awaited: set[int] = field(default_factory=set)
+    """Ranks whose snapshots are on their way."""
+    has_begun: bool = False
 
     @property
     def first(self) -> int:
@@ -178,14 +229,39 @@ class Trainings:
             self._trainings[life] = known
         place = formed.place_of(one.name)
         assert place is not None
-        is_good = self._promises.check_start(one, formed, place)
+        self._promises.check_void(one, formed)
         known.nodes[one.name] = one
-        if not is_good:
+        restore = formed.beginning.restore if formed.beginning is not None else None
+        moved = {it.rank for it in restore.sources} if restore is not None else set()
+        for rank in range(place.rank_offset, place.rank_offset + place.nproc):
+            known.awaited |= {rank} & moved
+            if rank not in moved:
+                self._restore(one, formed, rank)
+        self._begin_if_ready(known)
+
+    def _restore(self, one: SimulatedNode, formed: Round, rank: int) -> None:
+        if not self._promises.check_start(one, formed, rank):
             self._world.clock.call_in(0.01, partial(self._world.fail_ranks, one, formed.cycle))
-        if len(known.nodes) == len(formed.places):
-            for rank in range(formed.world_size):
-                known.done[rank] = known.first
-                self._soon(partial(self._end_step, known, rank))
+
+    def arrived(self, one: SimulatedNode, rank: int) -> None:
+        """A snapshot of a rank, at a node that may have that rank."""
+        for training in self._trainings.values():
+            formed = training.formed
+            is_its = one.running == formed.cycle and training.nodes.get(one.name) is one
+            place = formed.place_of(one.name)
+            is_awaited = is_its and rank in training.awaited
+            if is_awaited and place is not None and rank in ranks_of(place):
+                training.awaited.discard(rank)
+                self._restore(one, formed, rank)
+                self._begin_if_ready(training)
+
+    def _begin_if_ready(self, known: Training) -> None:
+        if len(known.nodes) < len(known.formed.places) or known.awaited or known.has_begun:
+            return
+        known.has_begun = True
+        for rank in range(known.formed.world_size):
+            known.done[rank] = known.first
+            self._soon(partial(self._end_step, known, rank))
 
     def _soon(self, call: Callable[[], None], share: float = 1.0) -> None:
         step_s = self._world.scenario.work_s / _STEPS
@@ -222,9 +298,12 @@ class Trainings:
         if not one.arenas.takes(step):
             self._copied(training, rank, step, None)
             return
-        slots = one.arenas.slots[rank]
-        newest = max((it.held.id for it in slots if it.held is not None), default=None)
-        slot = next(it for it in slots if it.held is None or it.held.id != newest)
+        slot = one.arenas.slot_to_write(rank)
+        is_kept = one.keeping is not None
+        if slot is None or (is_kept and self._rng.random() < _SKIPPED):
+            self._copied(training, rank, step, None)
+            return
+        self._promises.kept.check_write(slot)
         slot.held, slot.state = None, state
         self._soon(partial(self._copied, training, rank, step, slot), 0.5)
 
@@ -269,6 +348,7 @@ class SnapshotPromises:
         self._known: Life | None = None
         """The last life that the leader knows of."""
         self.restored = 0
+        self.kept = KeptPromises(by_node, check)
 
     def start_of(self, life: Life) -> State | None:
         """What all ranks of a life begin from."""
@@ -280,6 +360,8 @@ class SnapshotPromises:
 
     def check_decision(self, decision: Decision) -> None:
         """What all ranks of a round begin from."""
+        if isinstance(decision, Kept):
+            self.kept.check_kept(decision)
         if not isinstance(decision, Round):
             return
         if not self._is_on:
@@ -311,7 +393,19 @@ class SnapshotPromises:
             f"cycle {decision.cycle} begins from {restore and restore.snapshot}, and "
             f"{best and (best.life, best.step)} is there",
         )
-        self._starts[life], self._times[life], self._known = state, times + 1, life
+        self._starts[life], self._times[life] = state, times + 1
+        self.kept.check_round(decision, state, is_void=partial(self._is_void, decision, known))
+        self._known = life
+
+    def _is_void(self, formed: Round, known: Life | None, state: State) -> bool:
+        """It is not of the history of the last life, was refused, or led nowhere."""
+        if known is None or not self._is_of(state, known):
+            return True
+        refused = {it.snapshot for one in self._nodes(formed) for it in one.arenas.refused}
+        start = self._starts.get(known)
+        is_doubtful = start is not None and self._times.get(known, 0) >= 2
+        is_spent = is_doubtful and start is not None and state.goes_back_to(start)
+        return SnapshotId(state.life[1], 0, state.step) in refused or is_spent
 
     def _nodes(self, formed: Round) -> list[Any]:
         return [self._by_node[place.node] for place in formed.places]
@@ -319,10 +413,12 @@ class SnapshotPromises:
     def _common_state(self, formed: Round, name: SnapshotId) -> State:
         """T-1, before any rank starts: what they are going to find."""
         found: list[State | None] = []
+        restore = formed.beginning.restore if formed.beginning is not None else None
+        moved = {it.rank: it.node for it in restore.sources} if restore is not None else {}
         for place in formed.places:
-            arenas = self._by_node[place.node].arenas
-            assert arenas is not None
             for rank in range(place.rank_offset, place.rank_offset + place.nproc):
+                arenas = self._by_node[moved.get(rank, place.node)].arenas
+                assert arenas is not None
                 slot = arenas.restored(rank, name)
                 found.append(None if slot is None else slot.state)
         state = found[0]
@@ -351,14 +447,16 @@ class SnapshotPromises:
             arenas = self._by_node[place.node].arenas
             assert arenas is not None
             refused |= {it.snapshot for it in arenas.refused}
-            for rank, slots in arenas.slots.items():
-                for slot in slots:
-                    held, state = slot.held, slot.state
-                    if held is None or state is None or held.id in refused:
-                        continue
-                    is_own = place.rank_offset <= rank < place.rank_offset + place.nproc
-                    if is_own and held.rank == rank and held.world_size == formed.world_size:
-                        common.setdefault(state, set()).add(rank)
+            own = [it for slots in arenas.slots.values() for it in slots]
+            for slot in [*own, *arenas.replicas_in_use()]:
+                held, state = slot.held, slot.state
+                if held is None or state is None or held.id in refused:
+                    continue
+                rank = held.rank
+                is_own = place.rank_offset <= rank < place.rank_offset + place.nproc
+                is_there = is_own or bool(formed.keepers)
+                if is_there and held.world_size == formed.world_size:
+                    common.setdefault(state, set()).add(rank)
         start = self._starts.get(known)
         is_doubtful = start is not None and self._times.get(known, 0) >= 2
         fit = [
@@ -380,33 +478,42 @@ class SnapshotPromises:
             for slot in slots
             if slot.state is not None and slot.state.life == life
         ]
+        steps += [
+            one.arenas.last_step
+            for one in self._by_node.values()
+            if one.arenas is not None and one.last_started == life[1]
+        ]
         return max(steps, default=start.step) - start.step
 
-    def check_start(self, one: SimulatedNode, formed: Round, place: CyclePlace) -> bool:
-        """The ranks of a node start; False: one finds that its state is wrong."""
+    def check_void(self, one: SimulatedNode, formed: Round) -> None:
+        """The ranks of a node start."""
         arenas = one.arenas
         assert arenas is not None
         life = formed.term, formed.cycle
         start = self._starts[life]
-        for slots in arenas.slots.values():
-            for slot in slots:
-                self._check(
-                    slot.held is None
-                    or (start is not None and slot.state is not None
-                        and start.goes_back_to(slot.state)),
-                    f"{one.name} starts cycle {formed.cycle}, and holds {slot.held}, which is void",
-                )  # fmt: skip
+        for slot in arenas.all_slots():
+            self._check(
+                slot.held is None
+                or (start is not None and slot.state is not None
+                    and start.goes_back_to(slot.state)),
+                f"{one.name} starts cycle {formed.cycle}, and holds {slot.held}, which is void",
+            )  # fmt: skip
+
+    def check_start(self, one: SimulatedNode, formed: Round, rank: int) -> bool:
+        """A rank begins; False: it finds that its state is wrong."""
+        arenas = one.arenas
+        assert arenas is not None
+        start = self._starts[formed.term, formed.cycle]
         restore = formed.beginning.restore if formed.beginning is not None else None
         if restore is None:
             return True
-        for rank in range(place.rank_offset, place.rank_offset + place.nproc):
-            slot_of = arenas.restored(rank, restore.snapshot)
-            self._check(
-                slot_of is not None and slot_of.state is start,
-                f"T-1: rank {rank} on {one.name} finds another state than the others",
-            )
-            assert slot_of is not None
-            if slot_of.is_bad:
-                arenas.refused.append(Refused(restore.snapshot, rank, "its sum is wrong"))
-                return False
+        slot_of = arenas.restored(rank, restore.snapshot)
+        self._check(
+            slot_of is not None and slot_of.state is start,
+            f"T-1: rank {rank} on {one.name} finds another state than the others",
+        )
+        assert slot_of is not None
+        if slot_of.is_bad:
+            arenas.refused.append(Refused(restore.snapshot, rank, "its sum is wrong"))
+            return False
         return True

@@ -80,13 +80,19 @@ from tests.simulation.scenario import (
     Stuck,
     Suspend,
 )
+from tests.simulation.simulated_kept_steps import Copies, SimulatedKeeping
 from tests.simulation.simulated_node import (
     LONGEST_KILL_S,
     SIGTERM,
     SimulatedNode,
     launcher_of,
 )
-from tests.simulation.simulated_snapshots import SimulatedArenas, SnapshotPromises, Trainings
+from tests.simulation.simulated_snapshots import (
+    N_SLOTS,
+    SimulatedArenas,
+    SnapshotPromises,
+    Trainings,
+)
 from tests.simulation.ways import NO_ANSWER_S, Ways
 
 OPS_PER_MESSAGE = 2
@@ -171,6 +177,9 @@ class Simulation(World):
         )
         self.snapshots = SnapshotPromises(self.scenario, self._by_node, self.check)
         self._trainings = Trainings(self, self.snapshots, seed)
+        self._copies = Copies(
+            self.clock, self._by_node, self.snapshots.kept, seed, self._trainings.arrived
+        )
         self._restart_ops: dict[str, int] = {}
         self._proofs = random.Random(seed)
         starts = dict(enumerate(self.scenario.starts_at))
@@ -235,6 +244,7 @@ class Simulation(World):
             infra_rank=host if scenario.infra_ranks else None,
             port=20000 + again,
             workload=OTHER_WORKLOAD if host in self.others else WORKLOAD,
+            keeps=30000 if scenario.rules.snapshot_keep_s else 0,
         )
         is_witness = scenario.hosts <= host < scenario.hosts + scenario.witnesses
         if is_witness:
@@ -259,6 +269,9 @@ class Simulation(World):
             calls=scenario.calls,
             arenas=SimulatedArenas() if scenario.snapshots and not is_witness else None,
         )
+        if one.arenas is not None and scenario.rules.snapshot_keep_s:
+            one.arenas.n_slots = N_SLOTS + 2
+            one.keeping = SimulatedKeeping(one, one.arenas, self._copies)
         self._launchers[host] = self._by_node[node] = one
         self._maybe_members.append(one)
         for cut, until in self._cuts:

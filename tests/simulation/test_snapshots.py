@@ -112,16 +112,14 @@ def test_a_leader_that_takes_over_goes_on_with_the_lineage() -> None:
     assert len(after[-1].lineage) >= 2
 
 
-def newest_of_any(
-    held: Mapping[str, Iterable[Held]], places: Any, lineage: Any, refused: Any, spent: Any
-) -> Chosen:
+def newest_of_any(held: Mapping[str, Iterable[Held]], *_args: Any, **_named: Any) -> Chosen:
     names = [it.id for snapshots in held.values() for it in snapshots]
     return Chosen(max(names, default=None))
 
 
-def without_refused(*args: Any) -> Chosen:
+def without_refused(*args: Any, **named: Any) -> Chosen:
     held, places, lineage, _refused, spent = args
-    return choice.choose(held, places, lineage, (), spent)
+    return choice.choose(held, places, lineage, (), spent, **named)
 
 
 def never_void(self: SimulatedArenas, beginning: object) -> None:

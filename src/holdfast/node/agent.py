@@ -49,10 +49,12 @@ from holdfast.job.pure.leader import ReadIteration, WitnessMoved
 from holdfast.job.pure.member import (
     CycleStopping,
     HoldingsRead,
+    KeepStep,
     MemberPhase,
     RanksFailed,
     SetCadence,
     StartRanks,
+    StepKept,
     WaitAsSpare,
 )
 from holdfast.job.pure.membership import Decision, Join, Message
@@ -542,6 +544,8 @@ class NodeAgent:
                 self._write_event(schema.WitnessLeft(name, why_gone))
             case WaitAsSpare(cycle):
                 self._reporter.standing_by(cycle)
+            case KeepStep() | StepKept():
+                pass
             case SetCadence():
                 if self._arenas is not None:
                     self._arenas.set_cadence(effect)

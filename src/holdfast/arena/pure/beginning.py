@@ -25,6 +25,8 @@ def next_restore(
     last_step: int,
     refused: Collection[Refused],
     progress: int,
+    *,
+    may_move: bool = False,
 ) -> tuple[Restore | None, str]:
     """The snapshot that all ranks begin from, and for people why it is no newer one.
 
@@ -36,15 +38,15 @@ def next_restore(
         last_step: The last step that it has ended; -1: not known.
         refused: Snapshots that a rank could not use.
         progress: New steps after which a snapshot counts as one that leads on.
+        may_move: Nodes send each other missing parts.
     """
     is_spent = last is not None and trust.is_spent(last, last_step, progress)
     spent = last.snapshot if last is not None and is_spent else None
-    chosen = choose(held, places, lineage, refused, spent)
+    chosen = choose(held, places, lineage, refused, spent, may_move=may_move)
     world_size = sum(len(ranks) for ranks in places.values())
     why = why_not_newer(chosen, world_size, progress)
     if (snapshot := chosen.snapshot) is None:
         return None, why
     lost = last_step - snapshot.step if last_step >= snapshot.step else -1
-    return Restore(
-        snapshot, world_size, lost, trust.times(last, last_step, progress, snapshot)
-    ), why
+    times = trust.times(last, last_step, progress, snapshot)
+    return Restore(snapshot, world_size, lost, times, sources=chosen.sources), why

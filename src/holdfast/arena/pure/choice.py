@@ -1,14 +1,15 @@
 """Decide which snapshot all ranks of the next cycle begin from: one for all, or none. Pure.
 
-The newest whose parts are all committed, each on the node that will have its rank; of the lineage
-(:mod:`.lineage`), and not refused. No rank is asked, and none waits. Invariant T-1: all ranks of a
-cycle begin from one snapshot, or all from none.
+The newest whose parts are all committed, each on the node that will have its rank, or on any where
+nodes send each other snapshots; of the lineage (:mod:`.lineage`), and not refused. No rank is
+asked, and none waits. Invariant T-1: all ranks of a cycle begin from one snapshot, or all from
+none.
 """
 
 from __future__ import annotations
 
 from holdfast.arena.pure.lineage import belongs
-from holdfast.arena.pure.snapshots import Held, SnapshotId
+from holdfast.arena.pure.snapshots import CopySource, Held, SnapshotId
 from holdfast.base.pure.rank_sets import named
 from holdfast.base.pure.value import Value
 
@@ -29,6 +30,7 @@ class Chosen(Value):
         world_size: Of the ranks that took it.
         refused: Why it cannot be used; None: it was not refused.
         is_spent: It has led nowhere: it, and all newer than ``newest``.
+        sources: Nodes that have the parts of ranks whose own nodes lack them.
     """
 
     snapshot: SnapshotId | None = None
@@ -37,6 +39,7 @@ class Chosen(Value):
     world_size: int = 0
     refused: Refused | None = None
     is_spent: bool = False
+    sources: tuple[CopySource, ...] = ()
 
 
 def choose(
@@ -45,6 +48,8 @@ def choose(
     lineage: Collection[Ancestor],
     refused: Collection[Refused] = (),
     spent: SnapshotId | None = None,
+    *,
+    may_move: bool = False,
 ) -> Chosen:
     """Choose it.
 
@@ -54,6 +59,7 @@ def choose(
         lineage: With the last life.
         refused: Snapshots that a rank could not use.
         spent: From this one on none is used.
+        may_move: A part may be on any of the nodes.
     """
     world_size = sum(len(ranks) for ranks in places.values())
     ranks_with: dict[SnapshotId, set[int]] = {}
@@ -64,7 +70,8 @@ def choose(
             if belongs(it, lineage):
                 sizes[it.id] = it.world_size
                 owners = ranks_with.setdefault(it.id, set())
-                if it.rank in ranks and it.world_size == world_size:
+                is_there = it.rank in ranks or (may_move and node in places)
+                if is_there and it.world_size == world_size:
                     owners.add(it.rank)
     bad = {it.snapshot: it for it in refused}
     fit = (
@@ -73,11 +80,50 @@ def choose(
         if len(owners) == world_size and it not in bad and (spent is None or it < spent)
     )
     chosen, newest = max(fit, default=None), max(ranks_with, default=None)
+    sources: tuple[CopySource, ...] = ()
+    if chosen is not None and may_move:
+        sources = _sources(chosen, held, places, lineage)
+    found = Chosen(chosen, newest, sources=sources)
     if newest is None or chosen == newest:
-        return Chosen(chosen, newest)
-    without = tuple(sorted({*range(world_size)} - ranks_with[newest]))
-    is_spent = spent is not None and newest >= spent
-    return Chosen(chosen, newest, without, sizes[newest], bad.get(newest), is_spent)
+        return found
+    return found.but(
+        without=tuple(sorted({*range(world_size)} - ranks_with[newest])),
+        world_size=sizes[newest],
+        refused=bad.get(newest),
+        is_spent=spent is not None and newest >= spent,
+    )
+
+
+def _sources(
+    chosen: SnapshotId,
+    held: Mapping[str, Iterable[Held]],
+    places: Mapping[str, Collection[int]],
+    lineage: Collection[Ancestor],
+) -> tuple[CopySource, ...]:
+    """Of the ranks whose nodes lack their part."""
+    owners = owners_of(chosen, held, places, lineage)
+    return tuple(
+        CopySource(rank, min(owners[rank]))
+        for node, ranks in places.items()
+        for rank in ranks
+        if node not in owners[rank]
+    )
+
+
+def owners_of(
+    snapshot: SnapshotId,
+    held: Mapping[str, Iterable[Held]],
+    places: Mapping[str, Collection[int]],
+    lineage: Collection[Ancestor],
+) -> dict[int, set[str]]:
+    """By rank, the nodes of the next cycle that have its part of a snapshot."""
+    world_size = sum(len(ranks) for ranks in places.values())
+    owners: dict[int, set[str]] = {}
+    for node in held.keys() & places.keys():
+        for it in held[node]:
+            if it.id == snapshot and it.world_size == world_size and belongs(it, lineage):
+                owners.setdefault(it.rank, set()).add(node)
+    return owners
 
 
 def why_not_newer(chosen: Chosen, world_size: int, progress: int) -> str:

@@ -99,6 +99,8 @@ class Holdings(Value):
         refused: Snapshots that a rank of it could not use, and why.
         every: As agreed; 0: not agreed, as far as this node knows.
         files: Snapshots of an earlier job, in the folder of this node.
+        kept: The last kept step that this node knows of; None: it knows of none.
+        complete: The last step of which its peer has its ranks' snapshots; None: of none.
     """
 
     SPARSE = True
@@ -108,6 +110,17 @@ class Holdings(Value):
     refused: tuple[Refused, ...] = ()
     every: Count = 0
     files: tuple[OnDisk, ...] = ()
+    kept: SnapshotId | None = None
+    complete: SnapshotId | None = None
+
+
+class CopySource(Value):
+    """The node that has a rank's part of a snapshot, where the rank's own node lacks it."""
+
+    AS_LIST = True
+
+    rank: Count
+    node: Name
 
 
 class Restore(Value):
@@ -119,6 +132,7 @@ class Restore(Value):
         lost_steps: Steps that are computed again; -1: not known.
         times: So many lives in a row have begun from it, this one among them.
         file: The name that it has on disk; empty: it is in memory.
+        sources: Of ranks whose node lacks it: that node sends it there.
     """
 
     SPARSE = True
@@ -128,6 +142,7 @@ class Restore(Value):
     lost_steps: int = -1
     times: Count = 1
     file: Raw = ""
+    sources: tuple[CopySource, ...] = ()
 
 
 class Ancestor(_Ordered):
@@ -155,6 +170,7 @@ class Beginning(Value):
         every: Snapshots are taken of steps that this divides; 0: not agreed yet.
         why: Why no newer snapshot could be chosen, for people; empty: it is the newest.
         given_up: Names of snapshots on disk that are not used again, by no job.
+        kept: The last kept step, which no rank and no peer overwrites; None: there is none.
     """
 
     SPARSE = True
@@ -164,3 +180,4 @@ class Beginning(Value):
     every: Count = 0
     why: Text = ""
     given_up: tuple[Name, ...] = ()
+    kept: SnapshotId | None = None

@@ -55,6 +55,7 @@ from holdfast.job.pure.assign import Assignment, AssignmentError, AssignmentNote
 from holdfast.job.pure.exit_codes import Ending
 from holdfast.job.pure.forming import Forming, News
 from holdfast.job.pure.incidents import Incidents
+from holdfast.job.pure.keeping import Keeping, keepers
 from holdfast.job.pure.membership import (
     SHUTDOWN,
     JobOutcome,
@@ -181,6 +182,7 @@ class Leader:
         self._restarts = Restarts(self.rules)
         self.incidents = Incidents(self.rules.evidence_s, self.rules.stall)
         self._state = StateChoice(self.rules.snapshot_progress)
+        self._keeping = Keeping(self.rules.snapshot_keep_s)
 
     @property
     def restarts_used(self) -> int:
@@ -201,7 +203,7 @@ class Leader:
         elif self.phase is LeaderPhase.RUNNING:
             due_at = self.incidents.until or self._grow_at
             at = at if due_at is None else min(at, due_at)
-            at = min(at, self._awaited_until(), self._revise_at())
+            at = min(at, self._awaited_until(), self._revise_at(), self._keeping.due_at)
         elif self.phase is LeaderPhase.ENDING:
             at = min(at, self._close_by)
         return None if math.isinf(at) else at
@@ -304,6 +306,13 @@ class Leader:
                 cadence = self._state.cost(message, self.cycle, self._states) if runs else None
                 if cadence is not None:
                     self._publish(cadence)
+                    self._keeping.set_cadence(cadence.every)
+            case msg.Missed() if self.phase is LeaderPhase.RUNNING:
+                self._effects += self._keeping.missed(message, now)
+            case msg.Complete() if self.phase is LeaderPhase.RUNNING:
+                self._effects += self._keeping.complete(message, now)
+            case msg.Missed() | msg.Complete():
+                pass  # of a cycle that is over
             case msg.Beat(reported=reported, received=received):
                 self._reported = max(self._reported, reported)
                 self._note_received(node, received, now)
@@ -464,6 +473,7 @@ class Leader:
         self._ranks = {place.node: place.group_rank for place in formed.places}
         self._settling = Settling(before.electorates)
         self._state.inherit(formed)
+        self._keeping.kept = formed.beginning.kept if formed.beginning is not None else None
         self.incidents.number = before.incident
         restarts = self._restarts
         restarts.inherit(formed.restarts_used, formed.restarts_left, now)
@@ -575,6 +585,7 @@ class Leader:
         self._news.forget()
         ended_by = self._restarts.ended_by
         self._restarts.cycle_started(now)
+        parts = self._keepers(places)
         self._unaccounted.clear()
         formed = msg.Round(
             cycle=self.cycle,
@@ -593,13 +604,17 @@ class Leader:
             successors=self._successors((*self._ranks, *assignment.spares)),
             restarts_left=self._restarts.left,
             after=self._last_version(),
-            beginning=self._state.begin(self.cycle, self.term, places),
+            beginning=self._state.begin(
+                self.cycle, self.term, places, self._keeping.kept, may_move=bool(parts)
+            ),
+            keepers=parts,
             witness=self.nodes.witness_for(len(places) + len(assignment.spares)),
         )
         if len(formed.electorate) <= _REVISED_NODES:
             formed = dataclasses.replace(formed, since=self._settling.since())
         self._is_last = formed.is_last
         self._publish_round(formed, now)
+        self._keeping.begin(formed, now)
         self.incidents.cycle_began(formed)
         if self.cycle == 0 and self.rules.reads_iterations:
             self._effects.append(ReadIteration(first=True))
@@ -607,6 +622,11 @@ class Leader:
             if note not in self._noted:
                 self._noted.add(note)
                 self._note("info", words.assignment_note(note))
+
+    def _keepers(self, places: Iterable[msg.CyclePlace]) -> tuple[msg.Keeper, ...]:
+        if not self.rules.snapshot_keep_s:
+            return ()
+        return keepers([self.nodes.alive[place.node] for place in places])
 
     def _publish_round(self, formed: msg.Round, now: float) -> None:
         self._formed, self._revise_from = formed, now + NEWS_S
@@ -809,6 +829,7 @@ class Leader:
         self, cause: str, node: str, earliest_at: float, why: StopWhy, over: Ending | None = None
     ) -> None:
         self.phase = LeaderPhase.FORMING
+        self._keeping.stop()
         restarts = self._restarts
         self.nodes.awaited.clear()
         self._publish(
@@ -880,6 +901,8 @@ class Leader:
         self._on_silence(now)  # the cycle may have been stopped since
         if self.phase is LeaderPhase.FORMING:
             self._try_to_form(now)
+        if self.phase is LeaderPhase.RUNNING:
+            self._effects += self._keeping.time_passed(now)
         if self.phase is LeaderPhase.ENDING and (not self.nodes.alive or now >= self._close_by):
             self.phase = LeaderPhase.CLOSED
             self._effects.append(Close(tuple(self.nodes.alive)))

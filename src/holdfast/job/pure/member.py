@@ -46,7 +46,7 @@ import enum
 import math
 from dataclasses import dataclass, field
 
-from holdfast.arena.pure.snapshots import Holdings
+from holdfast.arena.pure.snapshots import Holdings, SnapshotId
 from holdfast.base.pure.common_events import (
     Begin,
     ControlRequested,
@@ -157,6 +157,24 @@ class SnapshotsMeasured(Value):
     every: int
 
 
+class StepCopied(Value):
+    """The peer of this node has a snapshot of all of its ranks: as in :class:`.Complete`."""
+
+    cycle: int
+    snapshot: SnapshotId
+    n_bytes: int
+
+
+class StepMissed(Value):
+    """The ranks of this node cannot keep a step: as in :class:`.Missed`."""
+
+    cycle: int
+    keep: int
+    step: int = -1
+    why: str = ""
+    for_good: bool = False
+
+
 class NodeReported(Value):
     """A rank of this node has reported to its monitor in this cycle; the first one counts."""
 
@@ -200,6 +218,8 @@ Event = (
     | NodeReported
     | HoldingsRead
     | SnapshotsMeasured
+    | StepCopied
+    | StepMissed
     | LeaderLost
     | LeaderReplaced
     | LeaderFound
@@ -274,6 +294,21 @@ class SetCadence(Value):
     from_step: int
 
 
+class KeepStep(Value):
+    """Send the snapshots of this step to the peer: as in :class:`.Keep`."""
+
+    cycle: int
+    step: int
+    kept: SnapshotId | None
+
+
+class StepKept(Value):
+    """All nodes have done so: as in :class:`.Kept`."""
+
+    cycle: int
+    snapshot: SnapshotId
+
+
 class JobReported(Value):
     """A rank of this cycle has reported to its monitor, here or on another node. Once."""
 
@@ -287,6 +322,8 @@ Effect = (
     | StopRanks
     | WaitAsSpare
     | SetCadence
+    | KeepStep
+    | StepKept
     | JobReported
     | Note
     | LeaveJob
@@ -455,6 +492,12 @@ class Member:
             case SnapshotsMeasured(cycle, step, every):
                 if cycle == self.cycle and self.phase is MemberPhase.ACTIVE:
                     self._send(msg.SnapshotCosts(self.node, cycle, step, every))
+            case StepCopied(cycle, snapshot, n_bytes):
+                if cycle == self.cycle and self.phase is MemberPhase.ACTIVE:
+                    self._send(msg.Complete(self.node, cycle, snapshot, n_bytes))
+            case StepMissed(cycle=cycle):
+                if cycle == self.cycle and self.phase is MemberPhase.ACTIVE:
+                    self._send(msg.Missed(self.node, **vars(event)))
             case LeaderLost(text):
                 if self.phase is MemberPhase.NEW:
                     # there never was a way
@@ -546,6 +589,12 @@ class Member:
             case msg.Cadence(cycle, every, from_step):
                 if cycle == self.cycle and self.phase is MemberPhase.ACTIVE:
                     self._effects.append(SetCadence(every, from_step))
+            case msg.Keep(cycle, step, kept):
+                if cycle == self.cycle and self.phase is MemberPhase.ACTIVE:
+                    self._effects.append(KeepStep(cycle, step, kept))
+            case msg.Kept(cycle, snapshot):
+                if cycle == self.cycle and self.phase is MemberPhase.ACTIVE:
+                    self._effects.append(StepKept(cycle, snapshot))
             case msg.Resigned():
                 pass  # LeaderReplaced or LeaderLost comes with it
             case _:

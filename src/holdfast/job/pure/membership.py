@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar
 
-from holdfast.arena.pure.snapshots import Beginning, Holdings
+from holdfast.arena.pure.snapshots import Beginning, Holdings, SnapshotId
 from holdfast.base.pure.codec import Count, Limit, Name, OrMinusOne, Raw, Text, Whole, family
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.evidence import RankDigest, Verdict
@@ -101,9 +101,10 @@ class Descriptor:
         serves: The port at which the launcher would lead; 0: it cannot.
         workload: The command that it was started for; None: not said (an older version).
         is_witness: It is a witness: it has no ranks, never leads, and may have a vote.
+        keeps: The port at which it takes snapshots of a peer's ranks; 0: it does not.
     """
 
-    RARE: ClassVar[tuple[str, ...]] = ("is_witness",)
+    RARE: ClassVar[tuple[str, ...]] = ("is_witness", "keeps")
 
     addr: str
     hostname: str
@@ -116,6 +117,7 @@ class Descriptor:
     workload: Workload | None = None
     serves: Count = 0
     is_witness: bool = False
+    keeps: Count = 0
 
 
 class FailureReport(Value):
@@ -251,6 +253,35 @@ class SnapshotCosts(Value):
     every: OneOrMore
 
 
+class Missed(Value):
+    """The ranks of a node cannot keep the step that :class:`Keep` names.
+
+    Attributes:
+        keep: That step.
+        step: The last that one of them has ended.
+        why: They could have; for people. Empty: they were past it, or it only asked for the step.
+        for_good: This node can keep none in this cycle.
+    """
+
+    SPARSE = True
+
+    node: Name
+    cycle: Count
+    keep: Count
+    step: OrMinusOne = -1
+    why: Text = ""
+    for_good: bool = False
+
+
+class Complete(Value):
+    """The peer of a node has this snapshot of all of its ranks, so many bytes."""
+
+    node: Name
+    cycle: Count
+    snapshot: SnapshotId
+    n_bytes: Count
+
+
 class Offer(Value):
     """A launcher whose leader has died would follow the receiver: a vote, which binds.
 
@@ -281,7 +312,17 @@ class Offer(Value):
 
 
 Message = (
-    Join | StateChanged | Leave | ControlAsked | Beat | Suspect | Digests | Offer | SnapshotCosts
+    Join
+    | StateChanged
+    | Leave
+    | ControlAsked
+    | Beat
+    | Suspect
+    | Digests
+    | Offer
+    | SnapshotCosts
+    | Missed
+    | Complete
 )
 
 MESSAGES: Mapping[str, type[Message]] = family(Message)
@@ -298,6 +339,19 @@ class CyclePlace:
     nproc: Count
     rank_offset: Count
     addr: str
+
+
+@dataclass(frozen=True)
+class Keeper:
+    """The part of a node in kept steps.
+
+    ``port``: at which it takes the snapshots of other nodes' ranks. ``peer``: the group rank of the
+    node that takes those of its own.
+    """
+
+    AS_LIST: ClassVar[bool] = True
+    port: Count
+    peer: Count
 
 
 @dataclass(frozen=True)
@@ -326,10 +380,11 @@ class Round:
     round before; empty: there was none. ``beginning``: the snapshot that all ranks begin from;
     None: no rank of the job has used snapshots. ``witness``: has a vote; empty: none has.
     ``since``: the launchers that had a vote in each round before, from the last settled one on;
-    empty: a launcher that has not received these rounds does not learn that.
+    empty: a launcher that has not received these rounds does not learn that. ``keepers``: in the
+    order of ``places``; empty: the job keeps no steps at peers.
     """
 
-    RARE: ClassVar[tuple[str, ...]] = ("beginning", "witness", "since")
+    RARE: ClassVar[tuple[str, ...]] = ("beginning", "witness", "since", "keepers")
 
     cycle: Count
     places: tuple[CyclePlace, ...]
@@ -351,6 +406,7 @@ class Round:
     beginning: Beginning | None = None
     witness: Raw = ""
     since: tuple[tuple[Name, ...], ...] = ()
+    keepers: tuple[Keeper, ...] = ()
 
     @property
     def version(self) -> tuple[int, ...]:
@@ -446,6 +502,30 @@ class Cadence(Value):
     from_step: Count
 
 
+class Keep(Value):
+    """All nodes send the snapshots of this step to their peers, each when its ranks have it.
+
+    ``step`` 0: each says with :class:`Missed` how far its ranks are. ``kept``: the last kept step,
+    which stays untouched until :class:`Kept` names another; None: there is none.
+    """
+
+    cycle: Count
+    step: Count
+    kept: SnapshotId | None = None
+
+
+class Kept(Value):
+    """All nodes have sent this snapshot to their peers: it is the kept step.
+
+    ``n_bytes``: of all ranks. ``seconds``: since :class:`Keep`.
+    """
+
+    cycle: Count
+    snapshot: SnapshotId
+    n_bytes: Count
+    seconds: Limit
+
+
 class NodeRefused(Value):
     """This one node can't take part.
 
@@ -483,7 +563,17 @@ class LeaderBeat(Value):
 
 
 Decision = (
-    Round | StopCycle | End | NodeRefused | Resigned | LeaderBeat | OpenIncident | Judged | Cadence
+    Round
+    | StopCycle
+    | End
+    | NodeRefused
+    | Resigned
+    | LeaderBeat
+    | OpenIncident
+    | Judged
+    | Cadence
+    | Keep
+    | Kept
 )
 
 DECISIONS: Mapping[str, type[Decision]] = family(Decision)

@@ -54,6 +54,7 @@ class Rules:
         workload: The command of the job; None: not known, and launchers of any may join.
         stall: The user's choice for ranks that make no steps, and have no timeouts.
         snapshot_progress: See :attr:`.StateChoice.progress`.
+        snapshot_keep_s: See :attr:`.Keeping.period_s`.
     """
 
     nodes: NodePolicy
@@ -78,6 +79,7 @@ class Rules:
     workload: Workload | None = None
     stall: StallRules = StallRules()  # noqa: RUF009 - a value
     snapshot_progress: int = 10
+    snapshot_keep_s: float = 0.0
 
     @property
     def survives_ranks(self) -> bool:

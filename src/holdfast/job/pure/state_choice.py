@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from holdfast.arena.pure import trust
 from holdfast.arena.pure.beginning import next_restore
 from holdfast.arena.pure.file_choice import choose_file
+from holdfast.arena.pure.kept_steps import kept_step
 from holdfast.arena.pure.lineage import cut, last_life
 from holdfast.arena.pure.snapshots import (
     OF_A_FILE,
@@ -89,8 +90,20 @@ class StateChoice:
         self._holdings.pop(node, None)
         self._costs.pop(node, None)
 
-    def begin(self, cycle: int, term: int, places: Iterable[msg.CyclePlace]) -> Beginning | None:
-        """The snapshot that this cycle begins from; None: the job uses no snapshots."""
+    def begin(
+        self,
+        cycle: int,
+        term: int,
+        places: Iterable[msg.CyclePlace],
+        kept: SnapshotId | None = None,
+        *,
+        may_move: bool = False,
+    ) -> Beginning | None:
+        """The snapshot that this cycle begins from; None: the job uses no snapshots.
+
+        ``kept``: the kept step, as far as this leader knows. ``may_move``: nodes send each other
+        missing parts, and keep steps.
+        """
         life = last_life(term, cycle)
         before, self._last = self._last, life
         self._costs.clear()
@@ -98,11 +111,12 @@ class StateChoice:
             return None
         lives = self._lineage if before is None else (*self._lineage, before)
         ranks = {it.node: range(it.rank_offset, it.rank_offset + it.nproc) for it in places}
-        last_step = -1
-        if before is not None:
-            known = self._holdings.values()
-            of_it = (held.last_step for had, held in known if had == before.cycle)
-            last_step = max(of_it, default=-1)
+        had_ranks = {
+            node: holdings
+            for node, (had, holdings) in self._holdings.items()
+            if before is not None and had == before.cycle
+        }
+        last_step = max((it.last_step for it in had_ranks.values()), default=-1)
         restore, why = next_restore(
             {node: holdings.held for node, (_, holdings) in self._holdings.items()},
             ranks,
@@ -111,6 +125,7 @@ class StateChoice:
             last_step,
             [it for _, holdings in self._holdings.values() for it in holdings.refused],
             self.progress,
+            may_move=may_move,
         )
         is_spent = trust.is_spent(self._restore, last_step, self.progress)
         reasons = [self._give_up(last_step, is_spent=is_spent), why]
@@ -125,7 +140,11 @@ class StateChoice:
         self._restore, self._lineage = restore, cut(lives, in_memory)
         why = next(filter(None, reasons), "")
         given_up = tuple(sorted(self._given_up))
-        return Beginning(restore, self._lineage, self._every, why, given_up)
+        if may_move:
+            everyone = {node: holdings for node, (_, holdings) in self._holdings.items()}
+            kept = kept_step(everyone, had_ranks.keys(), kept, ranks, self._lineage)
+        beginning = Beginning(restore, self._lineage, self._every, why, given_up)
+        return beginning.but(kept=kept if may_move else None)
 
     def _from_disk(self, file: OnDisk, last_step: int) -> Restore:
         snapshot = SnapshotId(OF_A_FILE, 0, file.step)

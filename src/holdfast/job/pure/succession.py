@@ -370,7 +370,15 @@ class Succession:
                 formed = self.round
                 if formed is not None and formed.version == settled:
                     self._electorates = [formed.electorate]
-            case msg.End() | msg.NodeRefused() | msg.Judged() | msg.Resigned() | msg.Cadence():
+            case (
+                msg.End()
+                | msg.NodeRefused()
+                | msg.Judged()
+                | msg.Resigned()
+                | msg.Cadence()
+                | msg.Keep()
+                | msg.Kept()
+            ):
                 pass
             case _:
                 assert_never(decision)

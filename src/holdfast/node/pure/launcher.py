@@ -59,6 +59,7 @@ from holdfast.job.pure.member import (
     HoldingsRead,
     How,
     JobReported,
+    KeepStep,
     LeaderFound,
     LeaderLost,
     LeaderReplaced,
@@ -68,6 +69,9 @@ from holdfast.job.pure.member import (
     SetCadence,
     SnapshotsMeasured,
     StartRanks,
+    StepCopied,
+    StepKept,
+    StepMissed,
     StopRanks,
     Unhealthy,
     WaitAsSpare,
@@ -156,6 +160,8 @@ Event = (
     | CauseFound
     | HoldingsRead
     | SnapshotsMeasured
+    | StepCopied
+    | StepMissed
     | LeaderLost
     | LauncherEnded
     | LeaderDied
@@ -227,6 +233,8 @@ Effect = (
     | CycleStopping
     | WaitAsSpare
     | SetCadence
+    | KeepStep
+    | StepKept
     | ReadIteration
     | WitnessMoved
     | Approach
@@ -307,7 +315,7 @@ class Launcher:
             return self._to_succession(event)
         if isinstance(event, RanksFailed | CauseFound | LeaderLost | ControlRequested):
             return [(self.member, event)]
-        if isinstance(event, HoldingsRead | SnapshotsMeasured):
+        if isinstance(event, HoldingsRead | SnapshotsMeasured | StepCopied | StepMissed):
             return [(self.member, event)]
         match event:
             case Met():

@@ -1,0 +1,152 @@
+"""Simulated jobs that keep steps at peers: the loss of a node never costs more than since then."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.arena.pure import kept_steps
+from holdfast.arena.pure.snapshots import Ancestor, Holdings, SnapshotId
+from holdfast.job.pure import state_choice
+from holdfast.job.pure.keeping import Keeping
+from holdfast.job.pure.membership import Keep
+from tests.simulation import simulated_kept_steps, simulated_snapshots
+from tests.simulation.kernel import Violation
+from tests.simulation.scenario import (
+    Scenario,
+    random_node_losses,
+    random_scenario,
+    random_takeovers,
+)
+from tests.simulation.simulated_snapshots import SimulatedArenas
+from tests.simulation.simulation import Simulation
+from tests.simulation.test_membership import FRESH
+
+SEEDS = 100
+
+
+def with_kept_steps(scenario: Scenario, seed: int) -> Scenario:
+    keep_s = random.Random(seed).choice((0.5, 3.0))
+    rules = replace(scenario.rules, snapshot_progress=3, snapshot_keep_s=keep_s)
+    return replace(scenario, snapshots=True, rules=rules)
+
+
+def simulate(
+    kind: Callable[[int, int], Scenario], hosts: int, seeds: Iterable[int]
+) -> tuple[int, int]:
+    """How many steps were kept, and how many rounds after the loss of a node began from one."""
+    kept = survived = 0
+    for seed in seeds:
+        scenario = kind(seed, hosts)
+        if kind is not random_node_losses:
+            scenario = with_kept_steps(scenario, seed)
+        simulation = Simulation(scenario, seed)
+        try:
+            simulation.run()
+        except Violation as violation:
+            raise Violation(f"{violation} (seed {seed}, {hosts} hosts)") from None
+        kept += simulation.snapshots.kept.kept
+        survived += simulation.snapshots.kept.survived
+    return kept, survived
+
+
+@pytest.mark.parametrize(
+    ("kind", "hosts"),
+    [
+        (random_node_losses, 2),
+        (random_node_losses, 4),
+        (random_scenario, 3),
+        (random_takeovers, 5),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_no_history_that_loses_nodes_begins_from_a_state_older_than_the_kept_step(
+    kind: Callable[[int, int], Scenario], hosts: int
+) -> None:
+    """Transfers fail, ranks miss steps, leaders die with what only they knew."""
+    first = FRESH.randrange(2**31)
+    kept, survived = simulate(kind, hosts, range(first, first + SEEDS))
+    assert kept > 0
+    assert survived > 0 or kind is random_scenario
+
+
+# ---------------------------------------------------------------- planted bugs
+_ask, _slot_to_write = Keeping._ask, SimulatedArenas.slot_to_write
+
+
+def no_name_in_the_decision(self: Keeping, step: int) -> Keep:
+    asked = _ask(self, step)
+    return Keep(asked.cycle, asked.step)
+
+
+def no_name_in_the_transfer(*_: object) -> bool:
+    return False
+
+
+def no_pin(self: SimulatedArenas, rank: int) -> object:
+    pins = self.keep, self.kept
+    self.keep = self.kept = 0
+    try:
+        return _slot_to_write(self, rank)
+    finally:
+        self.keep, self.kept = pins
+
+
+def forgotten(*_: object) -> None:
+    return None
+
+
+def only_of_the_leader(
+    holdings: Mapping[str, Holdings],
+    last_nodes: Collection[str],
+    known: SnapshotId | None,
+    places: Mapping[str, Collection[int]],
+    lineage: Collection[Ancestor],
+) -> SnapshotId | None:
+    silent = {node: it.but(kept=None, complete=None) for node, it in holdings.items()}
+    return kept_steps.kept_step(silent, last_nodes, known, places, lineage)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "bug"),
+    [
+        (Keeping, "_ask", no_name_in_the_decision),
+        (simulated_kept_steps, "is_untouchable", no_name_in_the_transfer),
+        (SimulatedArenas, "slot_to_write", no_pin),
+        (state_choice, "kept_step", forgotten),
+        (state_choice, "kept_step", only_of_the_leader),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_the_simulator_finds_a_bug_in_kept_steps(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, name: str, bug: Any
+) -> None:
+    monkeypatch.setattr(kind, name, bug)
+    with pytest.raises(Violation):
+        simulate_all()
+
+
+def test_the_simulator_finds_that_one_slot_for_each_rank_of_a_peer_is_too_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next step has no place but that of the kept one."""
+    monkeypatch.setattr(simulated_snapshots, "REPLICA_SLOTS", 1)
+    monkeypatch.setattr(simulated_kept_steps, "is_untouchable", no_name_in_the_transfer)
+    with pytest.raises(Violation):
+        simulate_all()
+
+
+def simulate_all() -> None:
+    """Each of the bugs shows in one of these."""
+    simulate(random_node_losses, 3, BUG_SEEDS)
+
+
+BUG_SEEDS = range(45)
+
+
+def test_without_a_bug_the_same_jobs_break_no_promise() -> None:
+    simulate_all()
