@@ -30,6 +30,7 @@ TRAINING = """
     from holdfast.arena.pure import layout
     from holdfast.snapshot import Snapshots
 
+    torch.set_num_threads(1)  # the launcher does it for two ranks on a node, not for one
     dist.init_process_group("gloo")
     rank, cycle = dist.get_rank(), int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     out, n_steps = os.environ["OUT"], int(os.environ.get("STEPS", "30"))
@@ -225,6 +226,27 @@ def test_the_state_of_a_node_that_is_lost_is_lost_for_all(nodes: Nodes) -> None:
         r"not there for rank [01]",
         a.stderr,
     ), a.stderr
+
+
+def test_a_node_that_is_lost_costs_the_steps_since_the_kept_one(
+    nodes: Nodes, undisturbed: dict[int, list[str]]
+) -> None:
+    """Its peer sends the state of its rank to the spare that takes its place."""
+    source, keep = faulty("", endless=True), "--ft-snapshot-keep=1000"
+    jobs = [nodes.add(source, "2", keep) for _ in range(3)]
+    a = jobs[0]
+    until(lambda: a.events("snapshot_kept"), "a step is kept", LONG_S)
+    [kept] = a.events("snapshot_kept")
+    lost = next(job for job in reversed(jobs) if said(job, "begins"))
+    left = [job for job in jobs if job is not lost]
+    kill(lost.process.pid)
+    assert [job.wait(LONG_S) for job in left] == [0, 0], "".join(job.stderr for job in left)
+    assert [began(job, 1) for job in left] == [kept["step"]] * 2
+    assert not any(said(job, "anew")[1] for job in left)
+    assert {rank: end for job in left for rank, end in ends(job).items()} == undisturbed
+    restored = next(it for job in left for it in job.events("snapshot_restored"))
+    assert len(restored["sources"]) == 1
+    assert kept["n_bytes"] > 0
 
 
 def test_when_the_leader_is_lost_the_next_one_goes_on_with_what_is_there(nodes: Nodes) -> None:

@@ -7,6 +7,7 @@ terminals and disks may be slow.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.arena.pure.messages import OpenArena
 from holdfast.arena.pure.snapshots import Holdings
 from holdfast.base import clock
 from holdfast.base.processes import child, file_read
@@ -57,7 +59,7 @@ from holdfast.job.pure.member import (
     StepKept,
     WaitAsSpare,
 )
-from holdfast.job.pure.membership import Decision, Join, Message
+from holdfast.job.pure.membership import Decision, Join, Kept, Message
 from holdfast.job.pure.succession import Leads, ToShell
 from holdfast.net.loop import Loop
 from holdfast.node.console import LOGGER, STDERR, STDOUT, PumpHandler, log_note
@@ -85,11 +87,13 @@ if TYPE_CHECKING:
     from holdfast.node.arenas import Answer, Arenas
     from holdfast.node.control_endpoint import OfSnapshots
     from holdfast.node.health_process import HealthProcess
+    from holdfast.node.kept_steps import KeptSteps
     from holdfast.node.observing import Observing
     from holdfast.node.part import Happening, MakePart, Part
     from holdfast.node.processes.controlled_process import ControlledProcess
     from holdfast.node.records.iteration_file import IterationReader
     from holdfast.node.snapshot_dir import SnapshotDir
+    from holdfast.options.meeting_plan import MeetingPlan
 
 _LAST_MESSAGES_S = 2.0
 """How long the end of a job waits for a monitor's last messages about a rank that it has just
@@ -170,6 +174,8 @@ class NodeAgent:
         self._arenas: Arenas | None = None
         """None: no rank has asked for memory for snapshots."""
         self._snapshot_dir: SnapshotDir | None = None
+        self._kept_steps: KeptSteps | None = None
+        """None: no step is kept at another node."""
         self._sweeper = Sweeper(self._loop, self._spared, self._living_ranks, self._on_swept)
         lines = self._reporter.restart_lines
         self._parts: list[Part] = [self._sweeper, lines, self._reporter, self._progress, incidents]
@@ -256,6 +262,8 @@ class NodeAgent:
             self._snapshot_dir = SnapshotDir(plan.snapshot_dir, *limits)
             self._snapshot_dir.look()
             self._report_holdings()
+        if plan.snapshot_keep_s and plan.meeting is not None:
+            self._begin_keeping(plan.meeting)
 
     def _serve(self, loop: Loop) -> None:
         """Run until the job is over here; then, or after an error, end all its processes."""
@@ -453,27 +461,57 @@ class NodeAgent:
         self._feed(rank_life.RankSaid(rank.place.local_rank, message))
         return True
 
-    def _on_snapshots(self, request: OfSnapshots) -> Answer:
+    def _on_snapshots(self, request: OfSnapshots, reply: Callable[[Answer], None]) -> None:
         """A rank asks for memory for its snapshots, or reports about them."""
         if self._ranks is None:
-            return Error("no ranks run under this launcher"), ()
+            reply((Error("no ranks run under this launcher"), ()))
+            return
         if self._arenas is None:
-            from holdfast.node.arenas import Arenas  # noqa: PLC0415 - where used
-
-            plan = self._plan
-            folder = self._snapshot_dir
-            self._arenas = Arenas(
-                plan.nproc_per_node,
-                plan.snapshot_memory,
-                self._feed,
-                self._write_event,
-                self._folders.runtime_dir,
-                plan.snapshot_progress,
-                *(() if folder is None else (folder.file_of, folder.path_of)),
-            )
+            self._arenas = self._make_arenas()
             self._arenas.begin(self._ranks.formed, self._ranks.place)
-            self._parts.append(self._arenas)
-        return self._arenas.answer(request)
+        if self._kept_steps is not None and isinstance(request, OpenArena):
+            self._kept_steps.answer(request, reply)
+        else:
+            reply(self._arenas.answer(request))
+
+    def _make_arenas(self) -> Arenas:
+        from holdfast.node.arenas import Arenas  # noqa: PLC0415 - where used
+
+        plan, folder = self._plan, self._snapshot_dir
+        arenas = Arenas(
+            plan.nproc_per_node,
+            plan.snapshot_memory,
+            self._feed,
+            self._write_event,
+            self._folders.runtime_dir,
+            plan.snapshot_progress,
+            *(() if folder is None else (folder.file_of, folder.path_of)),
+            keeps=plan.snapshot_keep_s > 0.0 and plan.meeting is not None,
+        )
+        self._parts.append(arenas)
+        return arenas
+
+    def _begin_keeping(self, meeting: MeetingPlan) -> None:
+        """Have this node take the snapshots of another one, and send its own."""
+        from holdfast.arena.pure.peer_messages import ConfigureCopies  # noqa: PLC0415 - where used
+        from holdfast.node.kept_steps import KeptSteps  # noqa: PLC0415 - where used
+        from holdfast.node.peer_copies import PeerCopies  # noqa: PLC0415 - where used
+
+        config = ConfigureCopies(ascii(meeting.place.run_id), meeting.place.secret)
+        self._arenas = self._make_arenas()
+        try:
+            self._kept_steps = kept_steps = KeptSteps(
+                self._arenas,
+                lambda on_outcome: PeerCopies(config, self._loop, self._job, on_outcome),
+                self._feed,
+                self._report_holdings,
+            )
+        except OSError as error:
+            LOGGER.warning("no step is kept at another node: %s", error)
+            return
+        self._parts.append(kept_steps)
+        member = self._launcher.member
+        member.desc = dataclasses.replace(member.desc, keeps=kept_steps.port)
 
     def _on_monitor_message(self, local_rank: int, message: monitor_messages.ToLauncher) -> None:
         if isinstance(message, monitor_messages.MonitorLog):
@@ -495,6 +533,10 @@ class NodeAgent:
             return
         if isinstance(effect, Decision):
             self._log.publish(effect)
+            if isinstance(effect, Kept):
+                kept, seconds = effect.snapshot, round(effect.seconds, 3)
+                event = schema.SnapshotKept(kept.step, kept.cycle, effect.n_bytes, seconds)
+                self._write_event(event, effect.cycle)
             return
         if isinstance(effect, ToShell | machine.SendOn):
             self._log.move(effect)
@@ -544,8 +586,12 @@ class NodeAgent:
                 self._write_event(schema.WitnessLeft(name, why_gone))
             case WaitAsSpare(cycle):
                 self._reporter.standing_by(cycle)
-            case KeepStep() | StepKept():
-                pass
+            case KeepStep():
+                if self._kept_steps is not None:
+                    self._kept_steps.keep(effect)
+            case StepKept():
+                if self._kept_steps is not None:
+                    self._kept_steps.step_kept(effect)
             case SetCadence():
                 if self._arenas is not None:
                     self._arenas.set_cadence(effect)
@@ -612,6 +658,8 @@ class NodeAgent:
             self._snapshot_dir.begin(ranks.formed, ranks.place)
         if self._arenas is not None:
             self._arenas.begin(ranks.formed, ranks.place)
+        if self._kept_steps is not None:
+            self._kept_steps.begin(ranks.formed, ranks.place)
         joined = schema.CycleJoined(start.round.master_port, start.place.group_rank)
         self._write_event(joined)
         has_rank_0 = ranks.place.rank_offset == 0
@@ -672,6 +720,8 @@ class NodeAgent:
 
     def _on_swept(self) -> None:
         self._write_event(schema.CycleStopped())
+        if self._kept_steps is not None:
+            self._kept_steps.end_ranks()
         self._report_holdings()
         self._feed(node.Swept())
 
@@ -682,6 +732,8 @@ class NodeAgent:
             held = Holdings() if held is None else held
             folder.note_step(held.last_step)
             held = held.but(files=folder.files())
+        if held is not None and self._kept_steps is not None:
+            held = self._kept_steps.holdings(held)
         if held is not None:
             self._feed(HoldingsRead(self._cycle, held))
 

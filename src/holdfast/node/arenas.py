@@ -18,12 +18,14 @@ from holdfast.arena.arena import ArenaError, ArenaMemory, HeldSlot, Pending, cre
 from holdfast.arena.pure import layout, trust
 from holdfast.arena.pure.budget import SHARE, SlotsGranted, TooLittleMemory, grant, shown
 from holdfast.arena.pure.file_names import NodeSnapshotNames, life_name
+from holdfast.arena.pure.kept_steps import replicas_in_use
 from holdfast.arena.pure.lineage import belongs
 from holdfast.arena.pure.messages import (
     Arena,
     FileToRestore,
     OpenArena,
     OtherWorld,
+    SnapshotAwaited,
     SnapshotCost,
     SnapshotUnusable,
 )
@@ -43,7 +45,7 @@ from holdfast.node.part import Happening, Part, RankKilled
 from holdfast.watch.pure.rank_messages import Error, Ok
 
 Request = OpenArena | SnapshotCost | SnapshotUnusable
-Answer = tuple[Arena | Ok | Error, tuple[int, ...]]
+Answer = tuple[Arena | SnapshotAwaited | Ok | Error, tuple[int, ...]]
 """A message, and the descriptors that go with it."""
 
 _OPTION = "--ft-snapshot-memory"
@@ -143,8 +145,6 @@ class Arenas(Part):
         """The ranks of a cycle are about to start, and none is alive."""
         has_run_out = self._cycle in self._oom_cycles
         self._cycle = formed.cycle
-        for ancestor in formed.beginning.lineage if formed.beginning else ():
-            self._terms.setdefault(ancestor.cycle, ancestor.term)  # copies come from such cycles
         self._terms[formed.cycle] = formed.term
         life = life_name(formed.leader, formed.term, formed.cycle)
         self._lives[str(formed.cycle)] = life
@@ -173,6 +173,8 @@ class Arenas(Part):
             kept = words[layout.KEPT]
             if all(slot.held.step != kept for slot in arena.memory.all_held()):
                 words[layout.KEPT] = 0
+        for ancestor in beginning.lineage:
+            self._terms[ancestor.cycle] = ancestor.term  # copies come from such cycles
         self._assign()
         if self._arenas:
             self._show_node()
@@ -215,11 +217,20 @@ class Arenas(Part):
         for rank in self._ranks:
             taken = [*map(id, self._of_rank.values())]
             own = before.get(rank)
-            left = [it for it in (own, *self._arenas) if it is not None and id(it) not in taken]
+            left = [
+                it
+                for it in (own, *self._arenas)
+                if it is not None and id(it) not in taken and not self._is_of_another(it)
+            ]
             if rank not in self._of_rank and left:
                 self._of_rank[rank] = left[0]
         for rank in self._of_rank:
             self._show(rank)
+
+    def _is_of_another(self, arena: _Arena) -> bool:
+        """It holds snapshots of a rank that is on another node now, which may need them."""
+        held = arena.memory.all_held() if self._keeps else ()
+        return any(slot.held.rank not in self._ranks for slot in held)
 
     def _with_term(self, held: Held) -> Held | None:
         """The whole name; None: of a life that was never here, whatever the rank has written."""
@@ -268,10 +279,12 @@ class Arenas(Part):
 
     def _replicas_in_use(self) -> Iterator[Held]:
         """Those that the ranks of this node hold as well: others were given up (in place)."""
-        own = [{it.id for it in self._held_in(arena)} for arena in self._of_rank.values()]
-        common = set.intersection(*own) if own else set()
-        for replica in self._replicas.values():
-            yield from (it for it in self._held_in(replica) if it.id in common)
+        own = [
+            {it.id for it in self._held_in(arena) if it.rank == rank}
+            for rank, arena in self._of_rank.items()
+        ]
+        replicas = (it for arena in self._replicas.values() for it in self._held_in(arena))
+        yield from replicas_in_use(own, replicas)
 
     # ------------------------------------------------------------ seen
     def next_deadline(self) -> float | None:
@@ -341,6 +354,31 @@ class Arenas(Part):
                 else:
                     found[rank] = state
         return found
+
+    def why_none_is_kept(self) -> str:
+        """Why ranks of this node keep no step, for people; empty: they do, or may still."""
+        if self._limit == 0 or self._is_off:
+            return "snapshots are off"
+        if self._granted is not None and not self._kept_slots:
+            return f"there is too little memory ({_OPTION})"
+        return ""
+
+    def last_steps(self) -> dict[int, int]:
+        """The last step that each rank has ended, of those that have memory; -1: none."""
+        return {
+            rank: max(-1, self._of_rank[rank].memory.words[layout.LAST_STEP])
+            for rank in self._ranks
+            if rank in self._of_rank
+        }
+
+    def find(self, rank: int, snapshot: SnapshotId) -> SlotOfRank | None:
+        """A snapshot of any rank, in the memory of this node, under its whole name."""
+        for arena in (*self._arenas, *self._replicas.values()):
+            for slot in arena.memory.all_held():
+                named = self._with_term(slot.held)
+                if named is not None and named.rank == rank and named.id == snapshot:
+                    return SlotOfRank(arena.memory, slot)
+        return None
 
     def memory_of(self, rank: int) -> ArenaMemory:
         """Of a rank of this node, made if it has none: its state comes from another node.

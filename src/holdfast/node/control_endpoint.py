@@ -51,13 +51,26 @@ None: it closed the connection before ``ExitsNow``. Returns whether it is a rank
 """
 
 
-OnSnapshots = Callable[[OfSnapshots], tuple[of_snapshots.Arena | Ok | Error, tuple[int, ...]]]
-"""Called with a request; returns the answer, and the descriptors that go with it."""
+Answer = tuple[of_snapshots.Arena | of_snapshots.SnapshotAwaited | Ok | Error, tuple[int, ...]]
+OnSnapshots = Callable[[OfSnapshots, Callable[[Answer], None]], None]
+"""Called with a request, and with a function that takes the answer, and the descriptors that go
+with it, now or later."""
 
 
-def _keeps_none(request: OfSnapshots) -> tuple[Error, tuple[int, ...]]:
+def _keeps_none(request: OfSnapshots, reply: Callable[[Answer], None]) -> None:
     del request
-    return Error("snapshots are off: this launcher keeps none"), ()
+    reply((Error("snapshots are off: this launcher keeps none"), ()))
+
+
+def _reply_to(caller: Channel) -> Callable[[Answer], None]:
+    def reply(answer: Answer) -> None:
+        message, descriptors = answer
+        if descriptors:
+            caller.send_with(encode(message), descriptors)
+        else:
+            caller.send(encode(message))
+
+    return reply
 
 
 class ControlEndpoint(Part):
@@ -150,11 +163,7 @@ class ControlEndpoint(Part):
             case Control():
                 caller.send(encode(self._control(request)))
             case OpenArena() | SnapshotCost() | SnapshotUnusable():
-                answer, descriptors = self._on_snapshots(request)
-                if descriptors:
-                    caller.send_with(encode(answer), descriptors)
-                else:
-                    caller.send(encode(answer))
+                self._on_snapshots(request, _reply_to(caller))
             case _:
                 assert_never(request)
 

@@ -146,6 +146,7 @@ def make_rules(plan: LaunchPlan) -> Rules:
         first_last_call_s=meeting.last_call_s,
         grow_cooldown_s=meeting.grow_cooldown_s,
         workload=plan.workload,
+        snapshot_keep_s=plan.snapshot_keep_s,
     )
 
 

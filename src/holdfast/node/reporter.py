@@ -237,7 +237,10 @@ class JobReporter(Part):
             lost = restore.lost_steps if restore.lost_steps >= 0 else None
             why, file = beginning.why, restore.file
             if is_same_world:
-                self._event(schema.SnapshotRestored(step, of_cycle, lost, why, file), cycle)
+                sources = tuple(sorted({it.node for it in restore.sources}))
+                self._event(
+                    schema.SnapshotRestored(step, of_cycle, lost, why, file, sources), cycle
+                )
             if file and not why and restore.times == 1:
                 LOGGER.info("all ranks begin from %s (%s)", what, file, extra=facts_of(cycle))
         if beginning.why:

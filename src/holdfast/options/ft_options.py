@@ -210,6 +210,15 @@ FT_OPTIONS = [
             needs=RESTARTS,
         ),
         _ft(
+            "--ft-snapshot-keep",
+            _SECONDS,
+            0.0,
+            "So often the snapshots of one step are copied to another node, so that the loss of a "
+            "node costs no more than the time since then; 0 for never. Give it to all launchers",
+            "takes twice the memory and the network",
+            needs=NODES,
+        ),
+        _ft(
             "--ft-snapshot-dir",
             AbsolutePaths(many=False),
             None,

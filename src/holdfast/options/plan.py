@@ -97,6 +97,7 @@ class LaunchPlan:
         warm: How ranks restart from parked interpreters; ``None``: they don't.
         why_cold: Why they cannot, although it is asked for; ``None``: they can.
         snapshot_memory: Bytes for snapshots of this node's ranks; ``None``: a quarter of the rest.
+        snapshot_keep_s: From one step that is kept at a peer node to the next; 0: none is.
         snapshot_dir: Folder in which snapshots outlive the job; ``None``: they do not.
         snapshot_dir_timeout_s: How long the job's end waits for the bytes written there.
         health_endpoint: Path of the socket of this node's health service.
@@ -149,6 +150,7 @@ class LaunchPlan:
     why_cold: str | None
     snapshot_memory: int | None
     snapshot_progress: int
+    snapshot_keep_s: float
     snapshot_dir: str | None
     snapshot_dir_timeout_s: float
     health_endpoint: str | None
@@ -246,6 +248,7 @@ def make_plan(
         why_cold=why_cold,
         snapshot_memory=args.ft_snapshot_memory,
         snapshot_progress=args.ft_snapshot_progress,
+        snapshot_keep_s=args.ft_snapshot_keep,
         snapshot_dir=args.ft_snapshot_dir or None,
         snapshot_dir_timeout_s=args.ft_snapshot_dir_timeout,
         health_endpoint=endpoint,

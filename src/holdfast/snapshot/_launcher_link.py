@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import os
 
-from holdfast.arena.pure.messages import Arena, OpenArena, SnapshotCost, SnapshotUnusable
+from holdfast.arena.pure.messages import (
+    Arena,
+    OpenArena,
+    SnapshotAwaited,
+    SnapshotCost,
+    SnapshotUnusable,
+)
 from holdfast.base.pure.codec import MessageError, decode, encode, family
 from holdfast.errors import SnapshotError
 from holdfast.net import endpoint
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
 
 ANSWER_S = 30.0
 """Until the launcher must have answered; it is busy where all ranks of a node ask at once."""
+_AWAITED = encode(SnapshotAwaited())["op"]
 _ANSWER: Mapping[str, type[Arena]] = family(Arena)
 
 
@@ -57,6 +64,8 @@ class LauncherLink:
         """
         request = OpenArena(rank=self.rank, slot_bytes=slot_bytes, n_slots=n_slots)
         answer, descriptors = self._ask(encode(request))
+        while answer.get("op") == _AWAITED:
+            answer, descriptors = self._ask(encode(request))
         if answer.get("op") == "arena" and len(descriptors) == 1:
             try:
                 return decode(_ANSWER, answer), descriptors[0]

@@ -243,6 +243,9 @@ def test_a_fault_of_a_process_costs_a_step_and_that_of_a_node_all_since_the_chec
     assert process.with_snapshots.startswith("the step that was in work")
     for loss in (node_, leader, resize):
         assert loss.with_snapshots.startswith("all steps since your last checkpoint; ")
+    _, kept, leader, _ = losses_of(plan(f"--ft-snapshot-keep 30 {MANY}"))
+    assert kept.with_snapshots == leader.with_snapshots
+    assert kept.with_snapshots.startswith("the steps of 30 s (--ft-snapshot-keep) and of the copy")
     assert {it.without for it in losses_of(plan(MANY))} == {"all steps since your last checkpoint"}
     assert losses_of(plan("--max-restarts 3 train.py")) == [process]
     (off,) = losses_of(plan("--max-restarts 3 --ft-snapshot-memory 0 train.py"))

@@ -35,6 +35,7 @@ def test_a_restart_from_a_snapshot_has_its_steps_lost_and_those_of_the_checkpoin
             "steps_lost": 1,
             "steps_since_save": 10,
             "why": "",
+            "is_from_peer": False,
         }
     ]
     assert (found["taken"], found["seconds"], found["steps_lost"]) == (30, 0.3, 1)
@@ -56,6 +57,15 @@ def test_all_forms_say_it(tmp_path: Path, form: Any) -> None:
     assert "cycle 1 began from the snapshot of step 30, 1 step again instead of about 10" in text, (
         text
     )
+
+
+def test_a_restart_from_a_kept_step_says_that_another_node_had_it(tmp_path: Path) -> None:
+    events = [
+        {**one, "sources": ["n1-12-ab"]} if one["kind"] == "snapshot_restored" else one
+        for one in WITH_SNAPSHOTS
+    ]
+    text = " ".join(as_text(_story(tmp_path / "run", events)).split())
+    assert "from the snapshot of step 30, kept at another node, 1 step again" in text, text
 
 
 def test_steps_lost_by_restarts_in_place_count_once_for_all_nodes(tmp_path: Path) -> None:

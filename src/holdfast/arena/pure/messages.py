@@ -2,7 +2,8 @@
 
 On the launcher's socket (``node/control_endpoint.py``), one request per connection::
 
-    rank ──► launcher   OpenArena         ◄── Arena, with the descriptor of the memory; or Error
+    rank ──► launcher   OpenArena         ◄── Arena, with the descriptor of the memory; or Error;
+                                              or SnapshotAwaited
                         SnapshotCost      ◄── Ok
                         SnapshotUnusable  ◄── Ok
 """
@@ -85,6 +86,10 @@ class Arena(Value):
     times: Count = 1
     progress: Count = PROGRESS
     kept: Count = 0
+
+
+class SnapshotAwaited(Value):
+    """The snapshot of this rank is on its way from another node: ask again."""
 
 
 class SnapshotCost(Value):

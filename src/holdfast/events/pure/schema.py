@@ -396,6 +396,7 @@ class SnapshotRestored(Value):
         lost_steps: Steps that are computed again; null: not known.
         why: No newer one could be used; empty: it is the newest that all have.
         file: Its name on disk, where another job has left it; empty: it is in memory.
+        sources: Nodes that had it for ranks whose own node is lost.
     """
 
     step: Count
@@ -403,6 +404,23 @@ class SnapshotRestored(Value):
     lost_steps: int | None = None
     why: Raw = ""
     file: Raw = ""
+    sources: tuple[Raw, ...] = ()
+
+
+class SnapshotKept(Value):
+    """All nodes have copied the snapshots of one step to another node; written by the leader.
+
+    Attributes:
+        step: Of the snapshot.
+        of_cycle: That had taken it.
+        n_bytes: Of all ranks.
+        seconds: From the leader's question to the last copy.
+    """
+
+    step: Count
+    of_cycle: Count = 0
+    n_bytes: Count = 0
+    seconds: float = 0.0
 
 
 class ControlRequest(Value):
@@ -546,6 +564,7 @@ KINDS: Mapping[str, type[Body]] = {
     "snapshots_taken": SnapshotsTaken,
     "snapshot_refused": SnapshotRefused,
     "snapshot_restored": SnapshotRestored,
+    "snapshot_kept": SnapshotKept,
     "control_request": ControlRequest,
     "cycle_stopping": CycleOver,
     "cycle_stopped": CycleStopped,
@@ -566,7 +585,14 @@ if TYPE_CHECKING:
     _Cycle = CycleJoined | CycleOver | CycleStopped
     _Rank = RankStarted | RankExited | RankRaised | RankFailed | FirstCause | RankArmed
     _Work = PagesRead | ControlRequest | InPlaceRestart
-    _Snapshots = SnapshotsOn | SnapshotsOff | SnapshotsTaken | SnapshotRefused | SnapshotRestored
+    _Snapshots = (
+        SnapshotsOn
+        | SnapshotsOff
+        | SnapshotsTaken
+        | SnapshotRefused
+        | SnapshotRestored
+        | SnapshotKept
+    )
     _Verdict = Overdue | Evidence | Signalled | Unkillable | HangFound | StallFound | PauseFound
     Body: TypeAlias = (
         _Job

@@ -5,11 +5,11 @@ Pure. No code reads these texts: tests/unit/test_facts.py replaces them by other
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from holdfast.base.pure.wording import count
 from holdfast.evidence.pure.evidence import Missing
-from holdfast.job.pure.assign import NAMED, AssignmentNote, NoteOn, and_more, name_some
+from holdfast.job.pure.assign import NAMED, AssignmentNote, NodeDesc, NoteOn, and_more, name_some
 from holdfast.job.pure.forming import Forming
 from holdfast.job.pure.nodes import Nodes
 from holdfast.job.pure.timing import VERDICT_SHARE
@@ -61,6 +61,15 @@ def assignment_note(note: AssignmentNote) -> str:
 
 
 # ---------------------------------------------------------------- a cycle forms
+def no_keepers(nodes: Sequence[NodeDesc]) -> str:
+    """Why no steps are kept at other nodes."""
+    text = "no step is kept at another node (--ft-snapshot-keep)"
+    if len(nodes) == 1:
+        return f"{text}: there is no other one"
+    without = [node for node in nodes if not node.keeps]
+    return f"{text}: {name_some(without)} cannot do that. Give the option to all launchers"
+
+
 def too_few(forming: Forming) -> str:
     """The job is given up as no cycle was formed in time."""
     nodes, why_not = forming.nodes, forming.why_not

@@ -167,6 +167,7 @@ class Leader:
     """Cause and node of a failure that stops the cycle when the open incident is judged."""
     # the job
     _has_reported_difference: bool = field(default=False, init=False)
+    _has_noted_keepers: bool = field(default=False, init=False)
     _due_at: float | None = field(default=None, init=False)
     _handled_at: float = field(default=0.0, init=False)
     _slept_s: float = field(default=0.0, init=False)
@@ -626,7 +627,12 @@ class Leader:
     def _keepers(self, places: Iterable[msg.CyclePlace]) -> tuple[msg.Keeper, ...]:
         if not self.rules.snapshot_keep_s:
             return ()
-        return keepers([self.nodes.alive[place.node] for place in places])
+        nodes = [self.nodes.alive[place.node] for place in places]
+        parts = keepers(nodes)
+        if not parts and not self._has_noted_keepers:
+            self._has_noted_keepers = True
+            self._note("warning", words.no_keepers(nodes))
+        return parts
 
     def _publish_round(self, formed: msg.Round, now: float) -> None:
         self._formed, self._revise_from = formed, now + NEWS_S

@@ -40,14 +40,20 @@ def losses_of(plan: LaunchPlan) -> list[Loss]:
     found = [Loss("a rank raises, crashes, is killed or hangs, on any node", newest, _ALL)]
     if plan.meeting is None:
         return found
-    found.append(Loss("a node or its launcher is lost, or replaced by a spare", _ALL + gone, _ALL))
-    found.append(
-        Loss("the node or launcher that leads is lost, and another one leads", _ALL + gone, _ALL)
-    )
+    lost = _ALL + gone if is_off or not plan.snapshot_keep_s else _since_kept(plan.snapshot_keep_s)
+    found.append(Loss("a node or its launcher is lost, or replaced by a spare", lost, _ALL))
+    found.append(Loss("the node or launcher that leads is lost, and another one leads", lost, _ALL))
     if plan.min_nodes < plan.max_nodes:
         text = "" if is_off else "; a snapshot is of one number of ranks"
         found.append(Loss("the number of nodes changes", _ALL + text, _ALL))
     return found
+
+
+def _since_kept(period_s: float) -> str:
+    return (
+        f"the steps of {period_s:g} s (--ft-snapshot-keep) and of the copy to another node, if a "
+        "spare takes its place; " + _ALL + " if its peer is lost as well"
+    )
 
 
 def _newest() -> str:

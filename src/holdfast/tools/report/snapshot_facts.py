@@ -25,6 +25,7 @@ class RestartSource(Value):
         steps_lost: Steps that were done and are computed again; None: not known.
         steps_since_save: As many would be lost from the last checkpoint, about; None: not known.
         why: No snapshot, or no newer one, could be used; empty: it is the newest.
+        is_from_peer: The node of some ranks was lost, and others had their parts.
     """
 
     cycle: int
@@ -33,6 +34,7 @@ class RestartSource(Value):
     steps_lost: int | None = None
     steps_since_save: int | None = None
     why: str = ""
+    is_from_peer: bool = False
 
     @property
     def words(self) -> str:
@@ -43,6 +45,7 @@ class RestartSource(Value):
         source = (
             "without a snapshot" if self.step is None else f"from the snapshot of step {self.step}"
         )
+        source += ", kept at another node" if self.is_from_peer else ""
         return f"{source}{again}"
 
 
@@ -170,7 +173,8 @@ def _source(
 ) -> RestartSource:
     if restored is not None:
         step, of_cycle, lost = restored.step, restored.of_cycle, restored.lost_steps
-        return RestartSource(cycle, step, of_cycle, lost, since_save, restored.why or refused)
+        why, is_from_peer = restored.why or refused, bool(restored.sources)
+        return RestartSource(cycle, step, of_cycle, lost, since_save, why, is_from_peer)
     lost = since_save if reported is None else reported
     return RestartSource(cycle, None, None, lost, since_save, refused)
 
