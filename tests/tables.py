@@ -112,11 +112,18 @@ def idle_options(*, later: bool) -> list[str]:
 
 
 def events() -> list[str]:
-    """Rows of docs/run-folder.md: every kind of event, from the docstring of its record."""
-    return [
-        f"| `{kind}` | {cell(_summary(record))} | {cell(_fields(record))} |"
-        for kind, record in KINDS.items()
-    ]
+    """Rows of docs/run-folder.md: every kind of event, from the docstring of its record.
+
+    Fields that a kind before has are named by that kind.
+    """
+    first: dict[str, str] = {}
+    rows = []
+    for kind, record in KINDS.items():
+        fields = _fields(record)
+        before = first.setdefault(fields, kind)
+        shown = f"as `{before}`" if before != kind and "(" in fields else fields
+        rows.append(f"| `{kind}` | {cell(_summary(record))} | {cell(shown)} |")
+    return rows
 
 
 def _summary(record: type[object]) -> str:
