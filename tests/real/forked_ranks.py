@@ -1,8 +1,9 @@
 """Processes without the second that importing torch takes: forks of one that has done it.
 
 Ranks that a test starts by hand, and launchers of several nodes. A fork is what an interpreter is
-at the first line of its script, but for its command line and its parent. The process that forks
-reports the ends of its children, as only a parent can.
+at the first line of its script, but for its command line and its parent, and it has no compiler
+(``without_compiler.py``). The process that forks reports the ends of its children, as only a parent
+can.
 """
 
 from __future__ import annotations
@@ -193,6 +194,7 @@ def _main() -> None:
     import torch.distributed  # noqa: F401
 
     import holdfast.inprocess
+    from tests.real import without_compiler  # noqa: F401
 
     assert holdfast.inprocess.Wrapper  # loaded when it is used
     gc.collect()

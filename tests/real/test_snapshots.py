@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import defaultdict
 from pathlib import Path
 
@@ -23,8 +24,21 @@ from tests.waiting import BOUND_S, until
 pytestmark = pytest.mark.timeout(600)
 LONG_S = 5 * BOUND_S
 """Of jobs whose ranks import torch, twice."""
-TRAINING = """
+COUNTING = Path(__file__).with_name("counting_rank.py").read_text()
+"""A training without torch, in place of :data:`TRAINING` where ranks only save and load."""
+COLD = "--ft-warm-standby=false"
+"""No parked interpreters, which import as much as ranks, where they show nothing."""
+HAS_MEMORY = """
+def has_memory(snapshots):  # or it has none at all: no step is left out for want of it
+    taking = snapshots._taking
+    return taking is None or taking._ring.is_prepared(taking._granted, taking._n_slots)
+"""
+"""Of a script that trains faster than a busy machine gives memory to its ranks."""
+TRAINING = (
+    textwrap.indent(HAS_MEMORY, "    ")
+    + """
     import hashlib, os, signal, sys, time
+    import without_compiler
     import torch
     import torch.distributed as dist
     from holdfast.arena.pure import layout
@@ -56,6 +70,8 @@ TRAINING = """
         client.init_workload_monitoring()
     step = snapshots.restore(otherwise=anew)
     say(f"begins {step}")
+    while not has_memory(snapshots):
+        time.sleep(0.001)
     if snapshots._taking is not None:
         say(f"every {snapshots._taking._words[layout.EVERY]}")
     assert done["batches"] == step
@@ -94,6 +110,7 @@ TRAINING = """
     dist.barrier()
     dist.destroy_process_group()
 """
+)
 
 
 def said(job: Job, what: str) -> dict[int, dict[int, list[str]]]:
@@ -124,7 +141,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> dict[
     from tests.real.harness import launcher
 
     with launcher(tmp_path_factory.mktemp("undisturbed"), forks) as jobs:
-        job = jobs.start("--nproc-per-node=2", jobs.script(TRAINING))
+        job = jobs.start("--nproc-per-node=2", COLD, jobs.script(TRAINING))
         assert job.wait(LONG_S) == 0, job.stderr
         return ends(job)
 
@@ -133,18 +150,22 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> dict[
     ("fault", "options"),
     [
         ("kill:0:20:1", []),
-        ("raise:0:20:0", []),
-        ("hang:0:20:1", ["--ft-rank-heartbeat-timeout=12"]),
-        ("kill:0:20:0,kill:1:25:1", ["--ft-warm-standby=false"]),
+        ("raise:0:20:0", [COLD]),
+        ("hang:0:20:1", [COLD, "--ft-rank-heartbeat-timeout=12"]),
+        ("kill:0:20:0,kill:1:25:1", [COLD]),
     ],
 )
 def test_a_restart_goes_on_as_if_nothing_had_happened(
     ft: Launcher, undisturbed: dict[int, list[str]], fault: str, options: list[str]
 ) -> None:
-    """From the last step, or the one before, on all ranks; with the same weights at the end."""
+    """From the last step, or the one before, on all ranks; with the same weights at the end.
+
+    The first one as users run it: with parked interpreters and with the compiler.
+    """
+    source = TRAINING if options else TRAINING.replace("import without_compiler", "")
     job = ft.start(
         "--nproc-per-node=2", "--max-restarts=3", "--log-dir=logs", *options,
-        ft.script(TRAINING), env={"FAULTS": fault},
+        ft.script(source), env={"FAULTS": fault},
     )  # fmt: skip
     assert job.wait(LONG_S) == 0, job.stderr
     for number, each in enumerate(fault.split(","), 1):
@@ -164,15 +185,14 @@ def test_a_restart_goes_on_as_if_nothing_had_happened(
     assert job.stderr.count("snapshots in memory") == 1
 
 
-def faulty(faults: str, endless: bool = False) -> str:
-    """The training with these faults; ``endless``: the first cycle never comes to an end."""
+def faulty(faults: str, endless: bool = False, source: str = COUNTING) -> str:
+    """A training with these faults; ``endless``: the first cycle never comes to an end."""
     first = f"""
-    import os
-    os.environ["FAULTS"] = {faults!r}
-    if {endless} and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-        os.environ["STEPS"] = "1000000"
+        import os
+        is_endless = {endless} and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+        os.environ.update(FAULTS={faults!r}, STEPS="1000000" if is_endless else "30")
     """
-    return first + TRAINING
+    return textwrap.dedent(first) + textwrap.dedent(source)
 
 
 def seen_from_outside(job: Job) -> object:
@@ -187,7 +207,7 @@ def seen_from_outside(job: Job) -> object:
 def test_ranks_agree_how_often_snapshots_are_taken_and_the_next_cycle_knows(ft: Launcher) -> None:
     """What they cost is measured in the first steps."""
     job = ft.start(
-        "--nproc-per-node=2", "--max-restarts=3", "--log-dir=logs", ft.script(TRAINING),
+        "--nproc-per-node=2", "--max-restarts=3", "--log-dir=logs", COLD, ft.script(TRAINING),
         env={"FAULTS": "kill:0:150:1", "AGREE": "1", "STEPS": "160"},
     )  # fmt: skip
     until(lambda: seen_from_outside(job), "a snapshot that live views see", LONG_S)
@@ -202,7 +222,7 @@ def test_ranks_agree_how_often_snapshots_are_taken_and_the_next_cycle_knows(ft: 
 
 
 def test_all_nodes_go_on_from_one_step(nodes: Nodes) -> None:
-    a, b = (nodes.add(faulty("kill:0:20:1"), "2") for _ in range(2))
+    a, b = (nodes.add(faulty("kill:0:20:1", source=TRAINING), "2", COLD) for _ in range(2))
     assert [job.wait(LONG_S) for job in (a, b)] == [0, 0], a.stderr + b.stderr
     first, second = (began(job, 1) for job in (a, b))
     assert first == second
@@ -243,7 +263,7 @@ def test_when_the_leader_is_lost_the_next_one_goes_on_with_what_is_there(nodes: 
 def test_a_damaged_copy_costs_a_restart_and_a_step(ft: Launcher) -> None:
     """The rank says what is wrong, and all ranks begin from the one before."""
     job = ft.start(
-        "--nproc-per-node=2", "--max-restarts=3", "--log-dir=logs", ft.script(TRAINING),
+        "--nproc-per-node=2", "--max-restarts=3", "--log-dir=logs", COLD, ft.script(TRAINING),
         env={"FAULTS": "flip:0:20:1,kill:0:20:0"},
     )  # fmt: skip
     assert job.wait(LONG_S) == 0, job.stderr
@@ -265,7 +285,8 @@ def test_without_memory_the_training_runs_without_snapshots(
     ft: Launcher, options: list[str], line: str
 ) -> None:
     job = ft.start(
-        "--nproc-per-node=2", "--max-restarts=1", "--log-dir=logs", *options, ft.script(TRAINING),
+        "--nproc-per-node=2", "--max-restarts=1", "--log-dir=logs", COLD, *options,
+        ft.script(TRAINING),
         env={"FAULTS": "raise:0:20:0"},
     )  # fmt: skip
     assert job.wait(LONG_S) == 0, job.stderr

@@ -1,0 +1,48 @@
+"""Imports torch and keeps it from importing its compiler, for tests in which nothing is compiled.
+
+torch imports ``torch._dynamo`` with the first optimizer, DDP or FSDP of a process, only to say that
+they are not to be compiled; that takes as long as torch itself. Scripts of tests begin with
+``import without_compiler``; :func:`.write_script` puts this file beside them. Other scripts run as
+they are by ``python without_compiler.py script words``. It does nothing where the compiler is
+there, as in a parked interpreter.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+
+class _NoRules:
+    """Of what the compiler would trace: each call is without effect."""
+
+    def __getattr__(self, _: str) -> Any:
+        return self
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        return self
+
+
+def _not_compiled(function: Any = None, *_: object, **__: object) -> Any:
+    return (lambda later: later) if function is None else function
+
+
+if "torch._dynamo" not in sys.modules:
+    _package: Any = ModuleType("torch._dynamo")
+    _package.__path__ = [str(Path(torch.__file__).with_name("_dynamo"))]  # its config is needed
+    _package.disable = _not_compiled
+    _package.graph_break = lambda *_, **__: None
+    _package.utils = SimpleNamespace(get_optimize_ddp_mode=lambda: "ddp_optimizer")
+    _package.trace_rules = _NoRules()
+    _package.eval_frame = SimpleNamespace(OptimizedModule=type("OptimizedModule", (), {}))
+    sys.modules["torch._dynamo"] = torch._dynamo = _package
+
+if __name__ == "__main__":
+    sys.argv.pop(0)
+    sys.path[0] = str(Path(sys.argv[0]).parent)
+    runpy.run_path(sys.argv[0], run_name="__main__")
