@@ -59,10 +59,15 @@ def small_heap() -> None:
     gc.freeze()
 
 
+def pytest_collection() -> None:
+    """Modules that are imported are no garbage."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Ten thousand tests and their modules stay: no collection of garbage looks at them again."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

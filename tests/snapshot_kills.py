@@ -108,7 +108,7 @@ def rank(path: str, report: str, beside: bool, stores: int) -> None:
 def zygote() -> None:
     """Fork a rank for each line on stdin; its pid is the answer, and its status the next one."""
     torch.set_num_threads(1)
-    importlib.import_module("tests.real.without_compiler")
+    importlib.import_module("tests.real.light_torch")
     importlib.import_module("holdfast.snapshot._taking")
     for line in sys.stdin:
         path, report, beside, stores = json.loads(line)

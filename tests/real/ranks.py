@@ -22,6 +22,7 @@ from tests.waiting import BOUND_S, until
 
 PREAMBLE = """
 import ctypes, datetime, json, os, signal, sys, time
+import light_torch
 import torch
 import torch.distributed as dist
 import holdfast.inprocess as inprocess

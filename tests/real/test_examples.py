@@ -18,7 +18,7 @@ from holdfast.testing.inject import HOOK
 from holdfast.tools.report.timeline import recoveries
 from holdfast.tools.run.reader import events_in
 from holdfast.tools.run.run_files import read_run
-from tests.real.scripts import WITHOUT_COMPILER
+from tests.real.scripts import LIGHT_TORCH
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TINY = ("--steps", "8", "--checkpoint-every", "2", "--report-every", "2", "--width", "16")
@@ -33,7 +33,7 @@ HEARTBEATS = ("--ft-initial-rank-heartbeat-timeout", "90", "--ft-rank-heartbeat-
 pytestmark = pytest.mark.slow
 
 
-def _train(folder, script, *limits, faults="", more=(), through=(WITHOUT_COMPILER,)):
+def _train(folder, script, *limits, faults="", more=(), through=(LIGHT_TORCH,)):
     """Run an example on two ranks; its output and what the event files say of failures."""
     folder.mkdir()
     done = subprocess.run(
@@ -106,7 +106,7 @@ def test_an_fsdp2_training_goes_on_from_its_last_complete_checkpoint(tmp_path):
             *(sys.executable, "-m", "holdfast.fault_tolerance.launcher", "--nproc-per-node", "2"),
             *("--max-restarts", "2", "--log-dir", tmp_path / "logs", *SECTIONS),
             *PLAIN,
-            *(WITHOUT_COMPILER, EXAMPLES / "train_fsdp2.py", "--run-dir", tmp_path),
+            *(LIGHT_TORCH, EXAMPLES / "train_fsdp2.py", "--run-dir", tmp_path),
             *("--steps", "8", "--checkpoint-every", "2"),
         ],
         env={

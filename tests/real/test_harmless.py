@@ -29,7 +29,7 @@ def test_a_rank_that_is_away_ends_nothing_and_a_hang_is_found(
     """One that runs a program or evaluates does as under torchrun; one that is stopped restarts."""
     monkeypatch.setattr(runner, "PAUSE_S", 4.0)
     monkeypatch.setattr(runner, "FLOOR_S", 1.0)
-    monkeypatch.setenv("HARMLESS_WITHOUT_COMPILER", "1")
+    monkeypatch.setenv("HARMLESS_LIGHT_TORCH", "1")
 
     def run(job: tuple[str, str, Sequence[str]]) -> Outcome:
         name, launcher, options = job

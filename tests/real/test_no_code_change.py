@@ -26,7 +26,7 @@ def start(ft: Launcher, scenario: str, **env: str) -> Job:
         env={
             "OUT": str(ft.folder),
             "HARMLESS_SCENARIO": scenario,
-            "HARMLESS_WITHOUT_COMPILER": "1",
+            "HARMLESS_LIGHT_TORCH": "1",
             **env,
         },
     )

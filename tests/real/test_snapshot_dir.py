@@ -195,7 +195,7 @@ SHARDED = (
     textwrap.indent(HAS_MEMORY, "    ")
     + """
     import hashlib, os, time
-    import without_compiler
+    import light_torch
     import torch
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp

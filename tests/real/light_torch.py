@@ -1,21 +1,28 @@
-"""Imports torch and keeps it from importing its compiler, for tests in which nothing is compiled.
+"""Imports torch in half of the processor time, for tests that compile nothing.
 
-torch imports ``torch._dynamo`` with the first optimizer, DDP or FSDP of a process, only to say that
-they are not to be compiled; that takes as long as torch itself. Scripts of tests begin with
-``import without_compiler``; :func:`.write_script` puts this file beside them. Other scripts run as
-they are by ``python without_compiler.py script words``. It does nothing where the compiler is
-there, as in a parked interpreter.
+Garbage is not collected meanwhile, nor looked for among the objects of torch later. And torch is
+kept from importing ``torch._dynamo`` with the first optimizer, DDP or FSDP of a process, only to
+say that they are not to be compiled, which takes as long as its own import. Where the compiler is
+there, as in a parked interpreter, it stays.
+
+Scripts of tests begin with ``import light_torch``; :func:`.write_script` puts this file beside
+them. Other scripts run as they are by ``python light_torch.py script words``.
 """
 
 from __future__ import annotations
 
+import gc
 import runpy
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import torch
+gc.disable()
+import torch  # noqa: E402
+
+gc.freeze()
+gc.enable()
 
 
 class _NoRules:
