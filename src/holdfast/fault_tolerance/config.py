@@ -138,22 +138,22 @@ class FaultToleranceConfig:
     exit_timeout: float | None = _setting(
         7200.0,
         _LIMIT,
-        "Longest healthy time from shutdown_workload_monitoring(), or the end of a rank's "
-        "connection, to the end of its process or its next init",
+        "Longest healthy time from shutdown_workload_monitoring(), or the end of its connection,"
+        " to the end of a rank's process or its next init",
         "the last checkpoint may be uploaded and the model evaluated; a hang at exit is found",
     )
     evidence_timeout: float = _setting(
         1.0,
         values.Numeric("seconds", least=0),
-        "Longest time from the detection of a hang to the signal, in which every rank of the job"
-        " is inspected; 0 inspects the hung rank alone",
+        "Longest time from the detection of a hang to the signal, in which all ranks are "
+        "inspected; 0: the hung rank alone",
         "the cause is mostly another rank than the first one found, and looking takes 0.1 s",
     )
     learned_timeout_floor: float = _setting(
         LEARNED_FLOOR_S,
         values.Numeric("seconds", least=0),
-        "Least value of a learned timeout; 0 for none, and for timeouts as calculated also after"
-        " one has killed a rank",
+        "Least learned timeout; 0 for none, and for timeouts as calculated also after one has "
+        "killed a rank",
         "a fast run must not leave timeouts that end the next, slower run",
     )
     learned_timeouts_below_given: bool | None = _setting(

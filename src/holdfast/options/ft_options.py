@@ -144,9 +144,8 @@ FT_OPTIONS = [
             "--ft-warm-standby",
             Flag(),
             True,
-            "Keep a parked interpreter for each rank, with its libraries imported, and restart "
-            "from it; takes 220 MiB with torch alone, 410 MiB with transformers, and leaves when"
-            " memory gets short",
+            "Keep a parked interpreter for each rank, and restart from it; takes 220 MiB with "
+            "torch alone, 410 MiB with transformers, and leaves when memory gets short",
             "a restart takes a tenth of the time or less",
             needs=RESTARTS,
         ),
@@ -258,7 +257,7 @@ FT_OPTIONS = [
             None,
             False,
             "Use defaults if that file, or its map, is missing or empty",
-            "a missing file is usually a mistake",
+            "it is mostly a mistake",
         ),
     ),
     *_fields(
@@ -289,8 +288,7 @@ FT_OPTIONS = [
             "--ft-log-format",
             Choice(["text", "json"]),
             "text",
-            "Form of holdfast's lines; json: one object per line with time, level, node, text, "
-            "and cycle and rank where known",
+            "Form of holdfast's lines; json: one object per line",
             "people read it",
             in_env=True,
         ),
@@ -300,7 +298,7 @@ FT_OPTIONS = [
             False,
             "Write lines [NestedRestarter] name=[InJob] state=... to stdout, for a program that "
             "restarts this job from outside",
-            "few jobs have such a program, and stdout is the script's",
+            "stdout is the script's",
             in_env=True,
         ),
     ),
@@ -312,7 +310,7 @@ FT_OPTIONS = [
             AbsolutePaths(many=False),
             None,
             "One file per cycle with the output of all ranks, each line after its rank: "
-            "/logs/run.log gives /logs/run_cycle0.log; nodes may share it",
+            "/logs/run.log gives /logs/run_cycle0.log",
             in_env=True,
         ),
         _ft(
@@ -382,7 +380,7 @@ FT_OPTIONS = [
             Text("COMMAND", null=False),
             None,
             "Command that is started after an incident, with the path of its incident.json as "
-            "last argument; it has 60 s, and nothing waits for it",
+            "last argument; it has 60 s",
             in_env=True,
         ),
         _ft(

@@ -89,8 +89,8 @@ LAUNCH_OPTIONS = [
             "--rdzv-backend",
             _BACKEND,
             "c10d",
-            "How launchers meet: at the endpoint, where one leads (c10d; static is the same, "
-            "numbered by --node-rank), or through another backend of torch",
+            "How launchers meet: at the endpoint, where one leads (c10d, or static, numbered by "
+            "--node-rank), or through another backend of torch",
             "it needs no other service",
         ),
         _torch(

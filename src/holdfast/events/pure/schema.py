@@ -47,9 +47,7 @@ class LauncherStarted(Value):
 
     Attributes:
         job: Its name in the environment of processes.
-        name: Of the script.
         nproc: Ranks of this node.
-        schema_version: Of this file.
     """
 
     pid: Count = 0
@@ -65,10 +63,6 @@ class LaunchFacts(Value):
     """How a launcher was started; secrets are hidden.
 
     Attributes:
-        command: Words of its command line.
-        folder: Its working directory.
-        commit: Of its git repository.
-        branch: The same.
         versions: By name: `holdfast`, `Python`, `torch`, `CUDA`, `NCCL`, `driver`, `system`.
         environment: Variables that holdfast, torch or NCCL read.
     """
@@ -159,7 +153,6 @@ class JobOver(Value):
     """How the launcher's part of the job ended.
 
     Attributes:
-        end: In words.
         never_ran: Why this node had no ranks; null: it had.
     """
 
@@ -275,7 +268,6 @@ class FirstCause(Value):
     """The first failure of this node in a cycle, when all ranks have ended; not after hangs.
 
     Attributes:
-        why: A sentence.
         names_a_peer: Its error names another rank.
         hung: It was killed as it did not come back for a restart in place.
     """
@@ -289,11 +281,7 @@ class FirstCause(Value):
 
 
 class RankArmed(Value):
-    """A rank has reported in to its monitor.
-
-    Attributes:
-        sections: Names.
-    """
+    """A rank has reported in to its monitor."""
 
     local_rank: Count
     rank: Count
@@ -345,7 +333,6 @@ class SnapshotsTaken(Value):
     """Snapshots so far in this cycle ([when](report.md)), of the rank of this node with the most.
 
     Attributes:
-        taken: How many.
         skipped: No slot was free, or no memory.
         seconds: Added to the training.
         step_s: One step without; null: not known.
@@ -413,7 +400,6 @@ class InPlaceRestart(Value):
     Attributes:
         call: Of the function, from 0.
         causes: The first eight: `rank`, `kind`, `text`.
-        n_causes: How many there were.
         progress_at: The last of a rank that hung.
         noticed_at: The abort reached the node.
         entered_at: Its ranks entered the function.
@@ -442,7 +428,6 @@ class RanksJudged(Value):
     """All ranks were inspected, and judged.
 
     Attributes:
-        incident: Its number.
         verdict: How they hang.
         overdue: Ranks of this node.
         without: Nodes whose evidence is missing.
@@ -482,11 +467,7 @@ class MonitorExited(Value):
 
 # ---------------------------------------------------------------- written by a training
 class FaultInjected(Value):
-    """Written by your training: a fault was injected.
-
-    Attributes:
-        step: In which it struck.
-    """
+    """Written by your training: a fault was injected."""
 
     rank: Count
     step: int
