@@ -12,6 +12,7 @@ them. Other scripts run as they are by ``python light_torch.py script words``.
 from __future__ import annotations
 
 import gc
+import importlib
 import runpy
 import sys
 from pathlib import Path
@@ -35,13 +36,22 @@ class _NoRules:
         return self
 
 
+def _part(name: str) -> ModuleType:
+    """A module of the compiler that torch wants by itself, such as its config."""
+    try:
+        return importlib.import_module(f"torch._dynamo.{name}")
+    except ImportError:
+        raise AttributeError(name) from None
+
+
 def _not_compiled(function: Any = None, *_: object, **__: object) -> Any:
     return (lambda later: later) if function is None else function
 
 
 if "torch._dynamo" not in sys.modules:
     _package: Any = ModuleType("torch._dynamo")
-    _package.__path__ = [str(Path(torch.__file__).with_name("_dynamo"))]  # its config is needed
+    _package.__path__ = [str(Path(torch.__file__).with_name("_dynamo"))]
+    _package.__getattr__ = _part
     _package.disable = _not_compiled
     _package.graph_break = lambda *_, **__: None
     _package.utils = SimpleNamespace(get_optimize_ddp_mode=lambda: "ddp_optimizer")
