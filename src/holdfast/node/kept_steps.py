@@ -50,7 +50,7 @@ AWAITED_S = 60.0
 REFUSED_MAX = 3
 """Copies of it that were refused; then it is given up, too."""
 _ANSWER_S = 10.0
-"""A rank that waits is told so, and asks again."""
+"""A rank that waits gets an answer by then, and asks again."""
 
 
 class _Waiting(NamedTuple):
@@ -100,7 +100,7 @@ class KeptSteps(Part):
         """By the number of the order."""
         self._awaited: dict[int, _Awaited] = {}
         self._written: set[int] = set()
-        """Ranks of this node to whose memory the process may write still."""
+        """Ranks of this node; the process may still write their memory."""
         self._waiting: list[_Waiting] = []
         self._is_over = False
         """The ranks of the cycle are gone."""
