@@ -471,18 +471,16 @@ class SnapshotPromises:
 
     def _progress_of(self, life: Life, start: State) -> int:
         """New steps of a life, as far as nodes that live know."""
+        living = [one for one in self._by_node.values() if one.alive and not one.has_quit]
+        memories = [(one, one.arenas) for one in living if one.arenas is not None]
         steps = [
             slot.state.step
-            for one in self._by_node.values()
-            for slots in (one.arenas.slots.values() if one.arenas is not None else ())
+            for _, arenas in memories
+            for slots in arenas.slots.values()
             for slot in slots
             if slot.state is not None and slot.state.life == life
         ]
-        steps += [
-            one.arenas.last_step
-            for one in self._by_node.values()
-            if one.arenas is not None and one.last_started == life[1]
-        ]
+        steps += [arenas.last_step for one, arenas in memories if one.last_started == life[1]]
         return max(steps, default=start.step) - start.step
 
     def check_void(self, one: SimulatedNode, formed: Round) -> None:

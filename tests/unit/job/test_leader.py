@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from holdfast.arena.pure.snapshots import SnapshotId
 from holdfast.base.pure.common_events import Begin, IterationRead, Note, TimePassed
 from holdfast.job.pure.assign import Policy as NodePolicy
 from holdfast.job.pure.leader import (
@@ -21,6 +22,7 @@ from holdfast.job.pure.leader import (
 from holdfast.job.pure.membership import (
     SHUTDOWN,
     Beat,
+    Complete,
     ControlAsked,
     Decision,
     Descriptor,
@@ -28,10 +30,14 @@ from holdfast.job.pure.membership import (
     FailureReport,
     JobOutcome,
     Join,
+    Keep,
+    Keeper,
+    Kept,
     LeaderBeat,
     Leave,
     LeaveWhy,
     Message,
+    Missed,
     NodeRefused,
     NodeState,
     Round,
@@ -1368,3 +1374,45 @@ def test_a_job_of_several_nodes_without_a_name_is_warned_of_once(*, is_named: bo
     notes = [e for e in leader.handle(Begin(), 0.0) if isinstance(e, Note)]
     assert [note.level for note in notes] == ([] if is_named else ["warning"])
     assert all("Give each job an --rdzv-id of its own" in note.text for note in notes)
+
+
+# ---------------------------------------------------------------- kept steps
+KEEPS: dict[str, object] = {"snapshot_keep_s": 30.0}
+
+
+def test_nodes_that_take_snapshots_of_each_other_keep_a_step() -> None:
+    """The answers of the members of a cycle that is over mean nothing."""
+    job = Job(options=KEEPS)
+    formed, ask = job.join("n0", "n1", keeps=7)
+    assert isinstance(formed, Round)
+    assert formed.keepers == (Keeper(7, 1), Keeper(7, 0))
+    assert ask == Keep(0, 0)
+    assert job.hear(Missed("n0", 0, 0, 10)) == [Keep(0, 12)]
+    twelve = SnapshotId(0, 0, 12)
+    assert job.hear(Complete("n0", 0, twelve, 5), Complete("n1", 0, twelve, 5)) == [
+        Kept(0, twelve, 10, 0.0)
+    ]
+    assert job.wait(29.9) == []
+    assert job.wait(0.2) == [Keep(0, 0, twelve)]
+    (stop,) = job.state("n1", F)
+    assert isinstance(stop, StopCycle)
+    assert job.hear(Missed("n0", 0, 0, 40), Complete("n0", 0, twelve, 5)) == []
+
+
+@pytest.mark.parametrize("keeps", [0, 7])
+def test_a_job_whose_nodes_cannot_keep_steps_says_so_once(keeps: int) -> None:
+    job = Job(options=KEEPS)
+    job.join("n0", keeps=7)
+    (formed, *asks) = job.join("n1", keeps=keeps)
+    assert isinstance(formed, Round)
+    assert bool(formed.keepers) == bool(asks) == bool(keeps)
+    text = "no step is kept at another node (--ft-snapshot-keep): n1 (pid 1) cannot do that"
+    assert [text in note for note in job.notes] == ([] if keeps else [True])
+
+
+def test_a_job_that_keeps_no_steps_says_nothing_of_them() -> None:
+    job = Job()
+    (formed,) = job.join("n0", "n1", keeps=7)
+    assert isinstance(formed, Round)
+    assert formed.keepers == ()
+    assert job.notes == []

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from holdfast.arena.pure.snapshots import Held, Holdings, SnapshotId
 from holdfast.base.pure.common_events import (
     Begin,
     ControlRequested,
@@ -21,8 +22,10 @@ from holdfast.job.pure.member import (
     CycleStopping,
     Effect,
     Event,
+    HoldingsRead,
     How,
     JobReported,
+    KeepStep,
     LeaderLost,
     LeaveJob,
     Member,
@@ -33,6 +36,9 @@ from holdfast.job.pure.member import (
     RanksStuck,
     RanksSucceeded,
     StartRanks,
+    StepCopied,
+    StepKept,
+    StepMissed,
     StopRanks,
     Unhealthy,
     WaitAsSpare,
@@ -41,6 +47,7 @@ from holdfast.job.pure.membership import (
     EXCLUDE,
     SHUTDOWN,
     Beat,
+    Complete,
     ControlAsked,
     CyclePlace,
     Decision,
@@ -50,9 +57,12 @@ from holdfast.job.pure.membership import (
     FailureReport,
     JobOutcome,
     Join,
+    Keep,
+    Kept,
     LeaderBeat,
     Leave,
     LeaveWhy,
+    Missed,
     NodeRefused,
     NodeState,
     Round,
@@ -790,3 +800,29 @@ def test_a_launcher_that_reads_only_the_end_of_another_job_does_not_call_it_its_
     assert isinstance(last, LeaveJob)
     assert (last.exit_code, last.why) == (1, LeaveWhy.FENCED)
     assert "the job that has ended is another one: it was started to run" in last.text
+
+
+def test_a_member_passes_kept_steps_on_while_its_ranks_run() -> None:
+    """Of its cycle alone."""
+    one, five = active(), SnapshotId(0, 0, 5)
+    assert heard(one, Keep(0, 5, five)) == [KeepStep(0, 5, five)]
+    assert heard(one, Kept(0, five, 10, 1.0)) == [StepKept(0, five)]
+    assert tell(one, StepCopied(0, five, 10)) == [Complete("n1", 0, five, 10)]
+    assert tell(one, StepMissed(0, 5, 7, "full")) == [Missed("n1", 0, 5, 7, "full")]
+    assert heard(one, Keep(1, 5)) == []
+    assert tell(one, StepCopied(1, five, 10)) == []
+    heard(one, StopCycle(0, "rank 0 died", "n0", 1))
+    assert heard(one, Keep(0, 9)) == []
+    assert tell(one, StepMissed(0, 9)) == []
+
+
+def test_steps_of_an_earlier_cycle_are_not_those_of_a_cycle_whose_ranks_never_started() -> None:
+    """The snapshots are there still, and nothing was computed since."""
+    one, five = active(), SnapshotId(0, 0, 5)
+    held = Holdings((Held(2, 4, 0, 0, 5),), 7, kept=five, complete=five)
+    tell(one, HoldingsRead(0, held))
+    heard(one, StopCycle(0, "rank 0 died", "n0", 1))
+    assert tell(one, RanksStopped(0)) == [Join("n1", DESC, 0, None, held)]
+    one.cycle = 1
+    one._join()
+    assert one._effects[-1:] == [Join("n1", DESC, 1, None, held.but(last_step=-1, complete=None))]

@@ -372,6 +372,8 @@ class Member:
     _cause: msg.FailureReport | None = field(default=None, init=False)
     """Of the last cycle of this node, if it failed here."""
     _holdings: Holdings | None = field(default=None, init=False)
+    _holdings_of: int = field(default=-1, init=False)
+    """The cycle at whose end they were read."""
     _requests: list[ControlRequested] = field(default_factory=list, init=False)
     _stop: msg.StopCycle | None = field(default=None, init=False)
     """Of the last cycle; None: it runs, or has ended without one."""
@@ -488,7 +490,8 @@ class Member:
             case NodeReported(cycle):
                 self._reported = max(self._reported, cycle)
             case HoldingsRead(cycle, holdings):
-                self._holdings = holdings if cycle == self.cycle else self._holdings
+                if cycle == self.cycle:
+                    self._holdings, self._holdings_of = holdings, cycle
             case SnapshotsMeasured(cycle, step, every):
                 if cycle == self.cycle and self.phase is MemberPhase.ACTIVE:
                     self._send(msg.SnapshotCosts(self.node, cycle, step, every))
@@ -793,7 +796,11 @@ class Member:
     def _join(self) -> None:
         self.phase, self._has_joined_since = MemberPhase.WAITING, True
         report = None if self._cause is None else _cut(self._cause)
-        self._send(msg.Join(self.node, self.desc, self.cycle, report, self._holdings))
+        holdings = self._holdings
+        if holdings is not None and self._holdings_of != self.cycle:
+            # Ranks of the last cycle never started here: steps and copies are of an earlier one.
+            holdings = holdings.but(last_step=-1, complete=None)
+        self._send(msg.Join(self.node, self.desc, self.cycle, report, holdings))
 
     @property
     def _is_last_stop(self) -> bool:
