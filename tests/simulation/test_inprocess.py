@@ -205,7 +205,7 @@ def any_state(self: guard.Guard, place: object, chosen: object) -> tuple[str, in
     return next(((it.path, it.slot) for it in self._found if it.held.id == chosen), ("", 0))
 
 
-def newest_of_any(held: Any, *_: object) -> choice.Chosen:
+def newest_of_any(held: Any, *_: object, **__: object) -> choice.Chosen:
     return choice.Chosen(max((it.id for its in held.values() for it in its), default=None))
 
 
