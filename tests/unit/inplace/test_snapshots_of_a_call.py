@@ -39,8 +39,8 @@ class CallFromSnapshot:
     def say(self, message: msg.Up) -> list[Effect]:
         return self.machine.handle(NodeMessage("a", message), self.now)
 
-    def restart(self, last_step: int, *refused: Refused) -> msg.BeginFrom | None:
-        """An iteration fails after this step; None: the next begins as the cycle did."""
+    def commit(self, last_step: int, *refused: Refused) -> msg.Commit:
+        """An iteration fails after this step, and the next one begins."""
         epoch = self.machine.epoch
         self.now += 1.0
         self.say(msg.FaultReported(epoch, 0, FaultKind.EXCEPTION))
@@ -49,14 +49,30 @@ class CallFromSnapshot:
         holdings = Holdings(self.held, last_step, refused)
         (commit,) = self.say(msg.RanksReady(epoch, standings, holdings, self.began, self.progress))
         assert isinstance(commit, msg.Commit)
+        return commit
+
+    def restart(self, last_step: int, *refused: Refused) -> msg.BeginFrom | None:
+        """The same, with what it begins from; None: as the cycle did."""
+        commit = self.commit(last_step, *refused)
         if not commit.snapshots:
             return None
         places = tuple(msg.Place(rank, rank, 2) for rank in RANKS)
-        (begins,) = self.say(msg.RanksPlaced(epoch + 1, places))
+        (begins,) = self.say(msg.RanksPlaced(commit.epoch, places))
         assert isinstance(begins, msg.BeginFrom)
         chosen = None if begins.restore is None else begins.restore.snapshot
         self.held = tuple(it for it in self.held if chosen is not None and it.id <= chosen)
         return begins
+
+
+def test_an_iteration_that_fails_before_the_choice_does_not_bring_a_snapshot_back() -> None:
+    """It has not begun from the one that was given up."""
+    call = CallFromSnapshot()
+    assert call.restart(9) is None
+    assert call.commit(9).snapshots
+    begins = call.restart(-1)
+    assert begins is not None
+    assert begins.restore is not None
+    assert begins.restore.snapshot == EIGHT
 
 
 def test_a_snapshot_of_the_cycle_that_leads_nowhere_twice_is_given_up_for_an_older_one() -> None:

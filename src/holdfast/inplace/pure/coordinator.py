@@ -165,6 +165,8 @@ class Coordinator:
         self._holdings: dict[str, Holdings] = {}
         """By node: the snapshots of its ranks, when they were ready."""
         self._awaits_places = False
+        self._was_chosen = True
+        """What the last epoch begins from; it failed before, if not."""
         self._restore: Restore | None = None
         """The snapshot that the epoch began from."""
         self._has_chosen = False
@@ -352,9 +354,9 @@ class Coordinator:
         return max((it.last_step for it in self._holdings.values()), default=-1)
 
     def _last_restore(self) -> Restore | None:
-        """The snapshot that the last epoch began from, if any of its ranks came so far."""
+        """The snapshot of the last epoch with one, which counts if any of its ranks came so far."""
         last = self._restore
-        if last is None or self._last_step() >= last.snapshot.step:
+        if last is None or not self._was_chosen or self._last_step() >= last.snapshot.step:
             return last
         return last.but(times=last.times - 1)
 
@@ -497,6 +499,7 @@ class Coordinator:
         self.phase = CallPhase.RUNNING
         self._began_at = now
         self._barrier_at = None
+        self._was_chosen = not self._awaits_places
         self._awaits_places = bool(self._holdings) and not self._begins_as_the_cycle()
         for member in self._members.values():
             member.done = False
