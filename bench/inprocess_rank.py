@@ -52,6 +52,7 @@ def costs(call: CallWrapper) -> None:
 @Wrapper(
     store_factory=FileStore,
     store_kwargs={"file_name": f"{FILE}.store"},
+    max_start_faults=None,  # and no wait after an iteration of 30 ms
     **(HANGS if FAULT == "hang" else {}),
 )
 def job(call: CallWrapper) -> None:

@@ -36,7 +36,7 @@ def spin(s):
     while time.monotonic() < until:
         pass
 
-@wrapper(abort=SlowAbort(), **QUICK)
+@wrapper(abort=SlowAbort(), max_start_faults=None, **QUICK)
 def train(call: CallWrapper):
     ABORTS.clear()  # this iteration is not aborted yet: its function has just been entered
     rng = random.Random(f"{SEED} {call.iteration} {RANK}")

@@ -53,12 +53,21 @@ def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 
 @pytest.fixture(scope="module")
-def small_heap() -> Iterator[None]:
+def small_heap() -> None:
     """For tests that collect garbage: it takes 0.3 s among all objects of pytest and torch."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
+
+
+def pytest_collection() -> None:
+    """Modules that are imported are no garbage."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Ten thousand tests and their modules stay: no collection of garbage looks at them again."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

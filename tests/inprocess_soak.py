@@ -110,6 +110,7 @@ def size():
     soft_timeout=seconds(SOFT_S), hard_timeout=seconds(SOFT_S * 2),
     progress_watchdog_interval=seconds(0.1), monitor_process_interval=seconds(0.1),
     monitor_thread_interval=seconds(0.1), termination_grace_time=seconds(0.5),
+    max_start_faults=None,
 )
 def train(call: CallWrapper):
     rank, world = now()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from tests.garbage import values
 _JSON = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
 
 
+@functools.cache
 def messages(kind: type[Any]) -> st.SearchStrategy[Any]:
     """Any message, or record, of this class."""
     return _values(codec._record(kind))

@@ -108,9 +108,7 @@ def rank(path: str, report: str, beside: bool, stores: int) -> None:
 def zygote() -> None:
     """Fork a rank for each line on stdin; its pid is the answer, and its status the next one."""
     torch.set_num_threads(1)
-    warm = nn.Parameter(torch.zeros(1))
-    warm.grad = torch.zeros(1)
-    torch.optim.SGD([warm]).step()  # imports modules, which costs seconds
+    importlib.import_module("tests.real.light_torch")
     importlib.import_module("holdfast.snapshot._taking")
     for line in sys.stdin:
         path, report, beside, stores = json.loads(line)
@@ -148,26 +146,16 @@ class Kills:
 class Killer:
     """One arena, and one rank after the other that uses it."""
 
-    def __init__(self, folder: Path, mode: str) -> None:
+    def __init__(self, folder: Path, mode: str, zygote: subprocess.Popen[str]) -> None:
         self.found = Kills(mode)
         self._launcher = SnapshotLauncher(folder)
         self._report = folder / "report"
         self._report.write_bytes(bytes(4096))
         with self._report.open("r+b") as file:
             self._words = memoryview(mmap.mmap(file.fileno(), 4096)).cast("q")
-        self._zygote = subprocess.Popen(
-            [sys.executable, "-m", "tests.snapshot_kills", "--zygote"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self._zygote = zygote
 
     def close(self) -> None:
-        assert self._zygote.stdin is not None
-        assert self._zygote.stdout is not None
-        self._zygote.stdin.close()
-        self._zygote.wait(20)
-        self._zygote.stdout.close()
         self._launcher.close()
 
     def kill(self, delay_s: float | None, stores: int = -1, into_copy_s: float = -1.0) -> None:
@@ -239,10 +227,20 @@ def is_consistent(arena: ArenaMemory, found: HeldSlot) -> bool:
     return False
 
 
+def started_zygote() -> subprocess.Popen[str]:
+    """The process that has imported torch, and forks ranks."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.snapshot_kills", "--zygote"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
 @contextlib.contextmanager
-def killer(mode: str) -> Iterator[Killer]:
+def killer(mode: str, zygote: subprocess.Popen[str]) -> Iterator[Killer]:
     with tempfile.TemporaryDirectory(prefix="holdfast_kills_") as folder:
-        one = Killer(Path(folder), mode)
+        one = Killer(Path(folder), mode, zygote)
         try:
             yield one
         finally:
@@ -261,7 +259,7 @@ def main() -> int:
         return 0
     order = random.Random(chosen.seed)
     began = time.monotonic()
-    with killer(chosen.mode) as one:
+    with started_zygote() as forks, killer(chosen.mode, forks) as one:
         for _ in range(chosen.kills):
             is_aimed = order.random() < 0.5
             into_copy_s = order.uniform(0.0, 0.0002) if is_aimed else -1.0

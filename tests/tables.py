@@ -12,7 +12,7 @@ from pathlib import Path
 
 from holdfast.base import facts
 from holdfast.events.pure.schema import KINDS
-from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig
+from holdfast.fault_tolerance.config import SETTINGS
 from holdfast.options.arguments import parse_args
 from holdfast.options.help import show
 from holdfast.options.option import GROUPS, Option
@@ -78,15 +78,12 @@ def _default(option: Option) -> str:
 
 
 def fields() -> list[str]:
-    """Rows of docs/yaml.md: every field that has an effect, and the option that describes it."""
-    default = FaultToleranceConfig()
-    option_of = {each.field: each.name for each in OPTIONS if each.field}
-    return [
-        f"| `{name}` | {code(each.kind.unit)} | `{show(getattr(default, name), each.kind)}` | "
-        f"`{option_of[name]}` |"
-        for name, each in SETTINGS.items()
-        if not each.idle
-    ]
+    """Rows of docs/yaml.md: the fields that have an effect, by group of their options."""
+    groups: dict[str, list[str]] = {}
+    for each in OPTIONS:
+        if each.field and each.has_effect:
+            groups.setdefault(each.group, []).append(f"`{each.field}`")
+    return [f"| {group} | {', '.join(names)} |" for group, names in groups.items()]
 
 
 def idle_fields() -> list[str]:
@@ -112,11 +109,18 @@ def idle_options(*, later: bool) -> list[str]:
 
 
 def events() -> list[str]:
-    """Rows of docs/run-folder.md: every kind of event, from the docstring of its record."""
-    return [
-        f"| `{kind}` | {cell(_summary(record))} | {cell(_fields(record))} |"
-        for kind, record in KINDS.items()
-    ]
+    """Rows of docs/run-folder.md: every kind of event, from the docstring of its record.
+
+    Fields that a kind before has are named by that kind.
+    """
+    first: dict[str, str] = {}
+    rows = []
+    for kind, record in KINDS.items():
+        fields = _fields(record)
+        before = first.setdefault(fields, kind)
+        shown = f"as `{before}`" if before != kind and "(" in fields else fields
+        rows.append(f"| `{kind}` | {cell(_summary(record))} | {cell(shown)} |")
+    return rows
 
 
 def _summary(record: type[object]) -> str:
@@ -149,7 +153,7 @@ TABLES: Mapping[tuple[str, str], list[str]] = {
     ("run-folder.md", "| kind | when | fields |"): events(),
     ("environment.md", "| option | why |"): idle_options(later=False),
     ("environment.md", "| options | effect |"): idle_options(later=True),
-    ("yaml.md", "| key | value | default | option |"): fields(),
+    ("yaml.md", "| options | keys |"): fields(),
     ("yaml.md", "| keys | without effect |"): idle_fields(),
     **{
         ("options.md", f"| {group} | value | default | effect |"): options(group)

@@ -30,7 +30,7 @@ def calmly(soft=20, hard=40, **more):  # a first NCCL group takes its time
     limits["termination_grace_time"] = seconds(0.5)
     # An error of a scenario must not restart it for ever.
     retry = inprocess.initialize.RetryController(max_iterations=int(os.environ.get("N", 0)) + 50)
-    return wrapper(**{**QUICK, **limits, "initialize": retry, **more})
+    return wrapper(**{**QUICK, "max_start_faults": None, **limits, "initialize": retry, **more})
 
 def grouped():
     dist.init_process_group(gpu.backend)

@@ -11,6 +11,8 @@ from tests.harmless import scenario as s
 
 SCENARIO = s.chosen()
 
+if "HARMLESS_LIGHT_TORCH" in os.environ:
+    from tests.real import light_torch  # noqa: F401
 import torch  # noqa: E402 - a scenario may act before
 import torch.distributed as dist  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, Subset  # noqa: E402

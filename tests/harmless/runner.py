@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -91,7 +91,7 @@ def use_real_floor(pause_s: float) -> None:
     FLOOR_S, PAUSE_S = None, pause_s
 
 
-def run(kind: str, name: str, launcher: str, key: str = "") -> Outcome:
+def run(kind: str, name: str, launcher: str, key: str = "", options: Sequence[str] = ()) -> Outcome:
     """One job, in a folder of its own; nothing of it is left."""
     made = SCENARIOS[name]
     folder = Path(tempfile.mkdtemp(prefix=f"harmless_{name}_"))
@@ -109,6 +109,7 @@ def run(kind: str, name: str, launcher: str, key: str = "") -> Outcome:
         *(f"--nproc-per-node={made.nproc}", "--max-restarts=1"),
         *((f"--ft-auto-heartbeat-floor={FLOOR_S}",) if launcher == OURS and FLOOR_S else ()),
         *((f"--log-dir={folder}/logs",) if launcher == OURS else ()),
+        *options,
         *(_filled(word, words) for word in made.command),
     ]
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "TORCHEL"))}

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 PROLOGUE = """
 import json, os, sys
 sys.modules["__main__"].__file__ = json.__file__  # a script, as jobs have one
+from tests.real import light_torch
 import torch.distributed as dist
 from holdfast.errors import RankMonitorClientError, TimeoutsCalcError
 from holdfast.fault_tolerance import RankMonitorClient

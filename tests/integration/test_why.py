@@ -36,7 +36,7 @@ CASES = [
 TRAINING = """
 import os, signal, sys
 import torch, torch.distributed, torch.nn.parallel, torch.utils.data
-import torch._dynamo  # by the first optimizer; it takes a second
+from tests.real import light_torch
 from bench import why_rank
 for line in sys.stdin:
     cycle, port, *paths = line.split()

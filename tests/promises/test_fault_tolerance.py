@@ -374,6 +374,7 @@ def test_events(state: RankMonitorState, event: str, after: RankMonitorState) ->
 # ---------------------------------------------------------------- a job
 TRAIN = """
 import json, os, sys
+import light_torch
 import torch, torch.distributed as dist
 import nvidia_resiliency_ext.fault_tolerance as ft
 

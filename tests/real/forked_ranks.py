@@ -1,8 +1,9 @@
 """Processes without the second that importing torch takes: forks of one that has done it.
 
 Ranks that a test starts by hand, and launchers of several nodes. A fork is what an interpreter is
-at the first line of its script, but for its command line and its parent. The process that forks
-reports the ends of its children, as only a parent can.
+at the first line of its script, but for its command line and its parent, and it has no compiler
+(``light_torch.py``). The process that forks reports the ends of its children, as only a parent
+can.
 """
 
 from __future__ import annotations
@@ -189,14 +190,18 @@ def _become(order: dict[str, Any]) -> None:
 def _main() -> None:
     import gc
 
+    gc.disable()
     import numpy.random  # noqa: F401
     import torch.distributed  # noqa: F401
 
     import holdfast.inprocess
+    import holdfast.node.agent
+    import holdfast.options.arguments
+    from tests.real import light_torch  # noqa: F401
 
     assert holdfast.inprocess.Wrapper  # loaded when it is used
-    gc.collect()
     gc.freeze()  # what is here by now is no garbage of a rank's
+    gc.enable()
     with socket.socket(fileno=int(sys.argv[1])) as control:
         order = _serve(control)
     _become(order)

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import light_torch  # noqa: F401 - beside this script
 import torch
 import torch.distributed as dist
 

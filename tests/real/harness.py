@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from holdfast.base.processes import proc
 from holdfast.events.pure.schema import event_of, fields_of
 from holdfast.events.run.event_lines import parse
 from tests.real.forked_ranks import Fork, Forks
+from tests.real.scripts import write_script
 from tests.waiting import BOUND_S, until
 
 
@@ -140,9 +140,7 @@ class Launcher:
 
     def script(self, source: str, name: str = "script.py") -> Path:
         """Write a script."""
-        path = self._folder / name
-        path.write_text(textwrap.dedent(source))
-        return path
+        return write_script(self._folder / name, source)
 
     def start(
         self,

@@ -52,6 +52,7 @@ work()
 REDUCES = (
     TELLS_ITS_PLACE
     + """
+import light_torch
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.tensor([float(dist.get_rank() + 1)])
@@ -121,6 +122,7 @@ work()  # unwatched: one rank may start much later than the other
 WAITS_FOR_ANOTHER_NODE = (
     TELLS_ITS_PLACE
     + """
+import light_torch
 import torch, torch.distributed as dist
 from holdfast.fault_tolerance import RankMonitorClient
 def load_batch():
@@ -143,6 +145,7 @@ and the last one has no timeouts."""
 TRAINS_TOGETHER = (
     TELLS_ITS_PLACE
     + """
+import light_torch
 import torch, torch.distributed as dist
 from holdfast.fault_tolerance import RankMonitorClient
 dist.init_process_group("gloo")

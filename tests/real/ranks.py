@@ -17,10 +17,12 @@ from typing import Any
 from holdfast.net.port import ReservedPort
 from tests.processes import all_pids, command_line, environ
 from tests.real.forked_ranks import Fork, Forks
+from tests.real.scripts import write_script
 from tests.waiting import BOUND_S, until
 
 PREAMBLE = """
 import ctypes, datetime, json, os, signal, sys, time
+import light_torch
 import torch
 import torch.distributed as dist
 import holdfast.inprocess as inprocess
@@ -75,8 +77,7 @@ class Ranks:
         self.folder = folder
         self._forks = forks
         self._port = ReservedPort()
-        script = folder / "job.py"
-        script.write_text(PREAMBLE + textwrap.dedent(source))
+        script = write_script(folder / "job.py", PREAMBLE + textwrap.dedent(source))
         self.processes = [self._start(script, rank, n, env) for rank in range(n)]
 
     def _start(

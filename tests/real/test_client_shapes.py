@@ -43,6 +43,7 @@ for name in ("megatron", "megatron.training", "megatron.training.global_vars"):
     sys.modules[name] = types.ModuleType(name)
 sys.modules["megatron.training.global_vars"].get_args = lambda: args
 
+import light_torch
 import torch
 import torch.distributed as dist
 from nvidia_resiliency_ext.fault_tolerance import RankMonitorClient
@@ -122,6 +123,7 @@ def test_a_training_with_sections_is_found_hung_and_goes_on_from_its_checkpoint(
         *("--nproc_per_node", "2", "--nnodes", "1", "--max-restarts=3"),
         f"--ft-param-rank_section_timeouts={limits}",
         *("--ft-param-rank_out_of_section_timeout=60", f"--ft-learned-timeout-floor={3 * SCALE}"),
+        "--ft-warm-standby=false",
         ft.script(SECTIONS),
         module=LAUNCHER,
         env=COMPAT,

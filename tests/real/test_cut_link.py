@@ -136,7 +136,8 @@ def test_leadership_moves_between_hosts_while_another_host_is_cut_off(hosts: Hos
     That has no proof of the death. When its link is back it finds that the leader has ended, and
     joins the job that is led elsewhere.
     """
-    jobs = [hosts.add("2:5", source=REDUCES) for _ in range(5)]
+    cold = "--ft-warm-standby=false"
+    jobs = [hosts.add("2:5", cold, source=REDUCES) for _ in range(5)]
     first = in_cycle(0, *jobs)
     assert {told["total"] for told in first} == {15.0}
     hosts.cut(4)

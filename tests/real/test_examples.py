@@ -1,4 +1,7 @@
-"""The examples that users copy, run as they would run them, on a model for ants."""
+"""The examples that users copy, run as they would run them, on a model for ants.
+
+One is run with torch's compiler, which takes longer to import than the training takes.
+"""
 
 import json
 import os
@@ -15,6 +18,7 @@ from holdfast.testing.inject import HOOK
 from holdfast.tools.report.timeline import recoveries
 from holdfast.tools.run.reader import events_in
 from holdfast.tools.run.run_files import read_run
+from tests.real.scripts import LIGHT_TORCH
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TINY = ("--steps", "8", "--checkpoint-every", "2", "--report-every", "2", "--width", "16")
@@ -29,14 +33,14 @@ HEARTBEATS = ("--ft-initial-rank-heartbeat-timeout", "90", "--ft-rank-heartbeat-
 pytestmark = pytest.mark.slow
 
 
-def _train(folder, script, *limits, faults="", more=()):
+def _train(folder, script, *limits, faults="", more=(), through=(LIGHT_TORCH,)):
     """Run an example on two ranks; its output and what the event files say of failures."""
     folder.mkdir()
     done = subprocess.run(
         [
             *(sys.executable, "-m", "holdfast.fault_tolerance.launcher", "--nproc-per-node", "2"),
-            *("--max-restarts", "2", "--log-dir", folder / "logs", *limits),
-            *(EXAMPLES / script, "--run-dir", folder, "--layers", "1", *TINY, *more),
+            *("--max-restarts", "1", "--log-dir", folder / "logs", *limits),
+            *(*through, EXAMPLES / script, "--run-dir", folder, "--layers", "1", *TINY, *more),
         ],
         env={**os.environ, "HOLDFAST_FAULTS": faults},
         capture_output=True,
@@ -63,7 +67,7 @@ def test_both_variants_are_one_training_and_a_killed_rank_does_not_change_its_we
     assert "step    8" in output
     assert found == []
 
-    _, found = _train(stormy, "train_gpt.py", *SECTIONS, faults="kill@5:1")
+    _, found = _train(stormy, "train_gpt.py", *SECTIONS, faults="kill@5:1", through=())
     (recovery,) = found
     assert recovery.symptom.startswith("rank 1: killed by SIGKILL")
     assert (recovery.resumed_step, recovery.steps_lost) == (4, 1)
@@ -102,7 +106,7 @@ def test_an_fsdp2_training_goes_on_from_its_last_complete_checkpoint(tmp_path):
             *(sys.executable, "-m", "holdfast.fault_tolerance.launcher", "--nproc-per-node", "2"),
             *("--max-restarts", "2", "--log-dir", tmp_path / "logs", *SECTIONS),
             *PLAIN,
-            *(EXAMPLES / "train_fsdp2.py", "--run-dir", tmp_path),
+            *(LIGHT_TORCH, EXAMPLES / "train_fsdp2.py", "--run-dir", tmp_path),
             *("--steps", "8", "--checkpoint-every", "2"),
         ],
         env={

@@ -50,7 +50,7 @@ def test_an_exception_restarts_the_job_though_its_process_would_not_end(
 
 
 LOADER = """
-import os, torch, torch.distributed as dist
+import os, light_torch, torch, torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 from holdfast.fault_tolerance import RankMonitorClient
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
@@ -11,11 +12,13 @@ from tests.harmless import runner
 from tests.harmless.runner import OURS, TORCHRUN, Outcome
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
+COLD = ("--ft-warm-standby=false",)
+"""No parked interpreters, which import as much as ranks, where none is used."""
 JOBS = [
-    ("OnlyTrains", TORCHRUN),
-    ("runs_a_program", OURS),
-    ("evaluates_alone", OURS),
-    ("stopped_in_a_step", OURS),
+    ("OnlyTrains", TORCHRUN, ()),
+    ("runs_a_program", OURS, COLD),
+    ("evaluates_alone", OURS, COLD),
+    ("stopped_in_a_step", OURS, ()),
 ]
 
 
@@ -26,9 +29,14 @@ def test_a_rank_that_is_away_ends_nothing_and_a_hang_is_found(
     """One that runs a program or evaluates does as under torchrun; one that is stopped restarts."""
     monkeypatch.setattr(runner, "PAUSE_S", 4.0)
     monkeypatch.setattr(runner, "FLOOR_S", 1.0)
+    monkeypatch.setenv("HARMLESS_LIGHT_TORCH", "1")
+
+    def run(job: tuple[str, str, Sequence[str]]) -> Outcome:
+        name, launcher, options = job
+        return runner.run("plain", name, launcher, options=options)
 
     with ThreadPoolExecutor(len(JOBS)) as pool:
-        outcomes: list[Outcome] = list(pool.map(lambda job: runner.run("plain", *job), JOBS))
+        outcomes: list[Outcome] = list(pool.map(run, JOBS))
     theirs, *healthy, hung = outcomes
 
     for outcome in healthy:

@@ -10,6 +10,8 @@ from holdfast.net.port import ReservedPort
 from tests.real.harness import Launcher
 from tests.real.ranks import PREAMBLE
 
+COLD = "--ft-warm-standby=false"
+"""No parked interpreters, which import as much as ranks, where they show nothing."""
 COMPAT = Path(__file__).parents[2] / "compat" / "src"
 
 JOB = (
@@ -44,7 +46,7 @@ def notes(folder: Path, rank: int) -> list[dict[str, int]]:
 
 def test_under_ft_launcher_a_rank_that_raises_costs_no_restart_of_processes(ft: Launcher) -> None:
     script = ft.script(JOB)
-    job = ft.start("--nproc-per-node", "2", "--log-dir", "logs", script, "raise", "2")
+    job = ft.start("--nproc-per-node", "2", "--log-dir", "logs", COLD, script, "raise", "2")
     assert job.wait(60) == 0, job.stderr
     for rank in range(2):
         seen = notes(job.folder, rank)
@@ -99,7 +101,7 @@ client.shutdown_workload_monitoring()
 
 def test_each_layer_tells_an_outer_restarter_where_it_stands(ft: Launcher) -> None:
     """On stdout, in lines that it parses: a restart in place, then one of the processes."""
-    options = "--nproc-per-node", "2", "--max-restarts", "1", "--ft-restarter-lines"
+    options = "--nproc-per-node", "2", "--max-restarts", "1", "--ft-restarter-lines", COLD
     job = ft.start(*options, ft.script(LAYERS))
     assert job.wait(60) == 0, job.stderr
     lines = re.findall(r"\[NestedRestarter\] name=\[(\w+)\] state=(.*)", job.stdout)
@@ -181,7 +183,7 @@ def test_with_min_healthy_the_other_node_goes_on_in_place(ft: Launcher, tmp_path
             *("--nnodes", "1:2", "--nproc-per-node", "1", "--ft-restart-policy", "min-healthy"),
             *("--rdzv-id", "both", "--rdzv-endpoint", f"127.0.0.1:{port.number}"),
             *("--rdzv-conf", f"is_host={int(number == 0)},last_call_timeout=20"),
-            *(script, "leave", "1"),
+            *(COLD, script, "leave", "1"),
             env={"OUT": str(tmp_path)},
         )
         for number in range(2)
@@ -205,7 +207,7 @@ def test_with_min_healthy_on_one_node_the_others_go_on_in_place(
     script = ft.script(JOB)
     job = ft.start(
         *("--nproc-per-node", "3", "--max-restarts", "1", "--ft-restart-policy", "min-healthy"),
-        *(script, "die", "1", "0"),
+        *(COLD, script, "die", "1", "0"),
         env={"TMPDIR": str(tmp_path)},
     )
     assert job.wait(60) == 0, job.stderr

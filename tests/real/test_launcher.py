@@ -966,6 +966,7 @@ def test_gloo_comes_up_again_in_every_cycle(ft: Launcher) -> None:
     script = ft.script(
         NOTE_PIDS
         + """
+import light_torch
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.ones(1)

@@ -132,7 +132,7 @@ def test_a_view_of_this_host_prints_a_link_with_a_token_and_one_of_others_only_s
 
 
 PLAIN = """
-import os, time, torch
+import os, time, light_torch, torch
 optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
 while not os.path.exists(os.path.join(os.environ["OUT"], "end")):
     optimizer.step()

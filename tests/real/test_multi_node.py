@@ -408,7 +408,8 @@ def go_on(pids: list[int]) -> None:
 def test_a_job_that_is_suspended_as_a_whole_goes_on(nodes: Nodes) -> None:
     """For longer than any silence may last. Nobody ends ranks, no restart is spent."""
     nodes.silence_s = SHORT_SILENCE_S
-    jobs = [nodes.add(REDUCES, "2", monitors=True) for _ in range(2)]
+    cold = "--ft-warm-standby=false"
+    jobs = [nodes.add(REDUCES, "2", cold, monitors=True) for _ in range(2)]
     before = in_cycle(0, *jobs)
 
     pids = stopped_together(*jobs)

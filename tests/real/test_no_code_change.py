@@ -23,7 +23,12 @@ def start(ft: Launcher, scenario: str, **env: str) -> Job:
         *("--ft-warm-standby", "false", "--ft-auto-heartbeat-floor", "3"),
         *("--ft-on-incident", "touch told"),
         SCRIPT,
-        env={"OUT": str(ft.folder), "HARMLESS_SCENARIO": scenario, **env},
+        env={
+            "OUT": str(ft.folder),
+            "HARMLESS_SCENARIO": scenario,
+            "HARMLESS_LIGHT_TORCH": "1",
+            **env,
+        },
     )
 
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -25,20 +26,29 @@ STEPS = 30
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[subprocess.Popen[bytes]]:
+    """The process that has imported torch, and forks ranks."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.real.snapshot_rank"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=dict(os.environ, OMP_NUM_THREADS="1"),
+    ) as process:
+        yield process
+
+
 class Job:
     """Ranks, started together as often as needed, with one launcher of snapshots."""
 
-    def __init__(self, folder: Path, ranks: int, *arguments: str) -> None:
+    def __init__(
+        self, folder: Path, zygote: subprocess.Popen[bytes], ranks: int, *arguments: str
+    ) -> None:
         self.launcher = SnapshotLauncher(folder)
         self._folder, self._ranks, self._arguments = folder, ranks, arguments
         self._lives = 0
         self._pids: list[int] = []
-        self._zygote = subprocess.Popen(
-            [sys.executable, "-m", "tests.real.snapshot_rank"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=dict(os.environ, OMP_NUM_THREADS="1"),
-        )
+        self._zygote = zygote
 
     def start(self, steps: int, snapshots: bool = True) -> list[Path]:
         """Their files."""
@@ -67,14 +77,14 @@ class Job:
         return found
 
     def wait(self) -> None:
-        assert self._answer() == [0] * self._ranks, self.errors()
-        self._pids = []
+        codes, self._pids = self._answer(), []
+        assert codes == [0] * self._ranks, self.errors()
 
     def kill(self, victim: int) -> None:
         os.kill(self._pids[victim], signal.SIGKILL)
         self._kill_all()
-        assert self._answer()[victim] == signal.SIGKILL, self.errors()
-        self._pids = []
+        codes, self._pids = self._answer(), []
+        assert codes[victim] == signal.SIGKILL, self.errors()
 
     def _kill_all(self) -> None:
         for pid in self._pids:  # their numbers are free only when all have ended
@@ -85,12 +95,9 @@ class Job:
         return "".join(p.read_text()[-2000:] for p in self._folder.glob(f"{self._lives}.*.err"))
 
     def close(self) -> None:
-        self._kill_all()
-        assert self._zygote.stdin is not None
-        assert self._zygote.stdout is not None
-        self._zygote.stdin.close()
-        self._zygote.stdout.close()
-        self._zygote.wait(BOUND_S)
+        if self._pids:
+            self._kill_all()
+            self._answer()
         self.launcher.close()
 
 
@@ -114,11 +121,16 @@ def all_have_taken(files: list[Path]) -> bool:
     ],
 )
 def test_each_step_after_kills_is_that_of_an_undisturbed_run(
-    tmp_path: Path, kind: str, ranks: int, optimizer: str, mode: str
+    tmp_path: Path,
+    zygote: subprocess.Popen[bytes],
+    kind: str,
+    ranks: int,
+    optimizer: str,
+    mode: str,
 ) -> None:
     """At most one step is lost where it is copied in the step, two beside it."""
     assert optimizer in OPTIMIZERS
-    job = Job(tmp_path, ranks, kind, optimizer, mode)
+    job = Job(tmp_path, zygote, ranks, kind, optimizer, mode)
     order = random.Random(ranks)
     try:
         files = job.start(STEPS, snapshots=False)

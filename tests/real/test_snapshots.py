@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import defaultdict
 from pathlib import Path
 
@@ -23,8 +24,21 @@ from tests.waiting import BOUND_S, until
 pytestmark = pytest.mark.timeout(600)
 LONG_S = 5 * BOUND_S
 """Of jobs whose ranks import torch, twice."""
-TRAINING = """
+COUNTING = Path(__file__).with_name("counting_rank.py").read_text()
+"""A training without torch, in place of :data:`TRAINING` where ranks only save and load."""
+COLD = "--ft-warm-standby=false"
+"""No parked interpreters, which import as much as ranks, where they show nothing."""
+HAS_MEMORY = """
+def has_memory(snapshots):  # or it has none at all: no step is left out for want of it
+    taking = snapshots._taking
+    return taking is None or taking._ring.is_prepared(taking._granted, taking._n_slots)
+"""
+"""Of a script that trains faster than a busy machine gives memory to its ranks."""
+TRAINING = (
+    textwrap.indent(HAS_MEMORY, "    ")
+    + """
     import hashlib, os, signal, sys, time
+    import light_torch
     import torch
     import torch.distributed as dist
     from holdfast.arena.pure import layout
@@ -56,6 +70,8 @@ TRAINING = """
         client.init_workload_monitoring()
     step = snapshots.restore(otherwise=anew)
     say(f"begins {step}")
+    while not has_memory(snapshots):
+        time.sleep(0.001)
     if snapshots._taking is not None:
         say(f"every {snapshots._taking._words[layout.EVERY]}")
     assert done["batches"] == step
@@ -94,6 +110,7 @@ TRAINING = """
     dist.barrier()
     dist.destroy_process_group()
 """
+)
 
 
 def said(job: Job, what: str) -> dict[int, dict[int, list[str]]]:
@@ -124,7 +141,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> dict[
     from tests.real.harness import launcher
 
     with launcher(tmp_path_factory.mktemp("undisturbed"), forks) as jobs:
-        job = jobs.start("--nproc-per-node=2", jobs.script(TRAINING))
+        job = jobs.start("--nproc-per-node=2", COLD, jobs.script(TRAINING))
         assert job.wait(LONG_S) == 0, job.stderr
         return ends(job)
 
@@ -133,18 +150,22 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> dict[
     ("fault", "options"),
     [
         ("kill:0:20:1", []),
-        ("raise:0:20:0", []),
-        ("hang:0:20:1", ["--ft-rank-heartbeat-timeout=12"]),
-        ("kill:0:20:0,kill:1:25:1", ["--ft-warm-standby=false"]),
+        ("hang:0:20:1", [COLD, "--ft-rank-heartbeat-timeout=12"]),
+        ("raise:0:20:0,kill:1:25:1", [COLD]),
     ],
 )
 def test_a_restart_goes_on_as_if_nothing_had_happened(
     ft: Launcher, undisturbed: dict[int, list[str]], fault: str, options: list[str]
 ) -> None:
-    """From the last step, or the one before, on all ranks; with the same weights at the end."""
+    """From the last step, or the one before, on all ranks; with the same weights at the end.
+
+    The first one as users run it: with parked interpreters and with the compiler.
+    """
+    source = TRAINING if options else TRAINING.replace("import light_torch", "")
+    n = len(fault.split(","))
     job = ft.start(
-        "--nproc-per-node=2", "--max-restarts=3", "--log-dir=logs", *options,
-        ft.script(TRAINING), env={"FAULTS": fault},
+        "--nproc-per-node=2", f"--max-restarts={n}", "--log-dir=logs", *options,
+        ft.script(source), env={"FAULTS": fault},
     )  # fmt: skip
     assert job.wait(LONG_S) == 0, job.stderr
     for number, each in enumerate(fault.split(","), 1):
@@ -153,26 +174,27 @@ def test_a_restart_goes_on_as_if_nothing_had_happened(
     assert ends(job) == undisturbed
     restored = job.events("snapshot_restored")
     assert [it["step"] for it in restored] == [began(job, it["cycle"]) for it in restored]
-    assert len(restored) == len(fault.split(","))
+    assert len(restored) == n
     found = story_of(read_run([job.run_dir])).snapshots
     assert found is not None
     assert [it.step for it in found.restarts] == [it["step"] for it in restored]
     assert found.taken >= 20, "of each step, but for those before the memory was there"
     assert found.seconds > 0.0
     assert found.share is not None
-    assert re.search(r"restart 1 of 3 in [\d.]+ s: cycle 1 from step \d+", job.stderr), job.stderr
+    assert re.search(rf"restart 1 of {n}.* in [\d.]+ s: cycle 1 from step \d+", job.stderr), (
+        job.stderr
+    )
     assert job.stderr.count("snapshots in memory") == 1
 
 
-def faulty(faults: str, endless: bool = False) -> str:
-    """The training with these faults; ``endless``: the first cycle never comes to an end."""
+def faulty(faults: str, endless: bool = False, source: str = COUNTING) -> str:
+    """A training with these faults; ``endless``: the first cycle never comes to an end."""
     first = f"""
-    import os
-    os.environ["FAULTS"] = {faults!r}
-    if {endless} and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-        os.environ["STEPS"] = "1000000"
+        import os
+        is_endless = {endless} and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+        os.environ.update(FAULTS={faults!r}, STEPS="1000000" if is_endless else "30")
     """
-    return first + TRAINING
+    return textwrap.dedent(first) + textwrap.dedent(source)
 
 
 def seen_from_outside(job: Job) -> object:
@@ -187,9 +209,10 @@ def seen_from_outside(job: Job) -> object:
 def test_ranks_agree_how_often_snapshots_are_taken_and_the_next_cycle_knows(ft: Launcher) -> None:
     """What they cost is measured in the first steps."""
     job = ft.start(
-        "--nproc-per-node=2", "--max-restarts=3", "--log-dir=logs", ft.script(TRAINING),
+        "--nproc-per-node=2", "--max-restarts=3", "--log-dir=logs", COLD, ft.script(TRAINING),
         env={"FAULTS": "kill:0:150:1", "AGREE": "1", "STEPS": "160"},
     )  # fmt: skip
+    until(lambda: job.written("said"), "it begins", LONG_S)
     until(lambda: seen_from_outside(job), "a snapshot that live views see", LONG_S)
     assert job.wait(LONG_S) == 0, job.stderr
     agreed = said(job, "every")
@@ -202,7 +225,7 @@ def test_ranks_agree_how_often_snapshots_are_taken_and_the_next_cycle_knows(ft: 
 
 
 def test_all_nodes_go_on_from_one_step(nodes: Nodes) -> None:
-    a, b = (nodes.add(faulty("kill:0:20:1"), "2") for _ in range(2))
+    a, b = (nodes.add(faulty("kill:0:20:1", source=TRAINING), "2", COLD) for _ in range(2))
     assert [job.wait(LONG_S) for job in (a, b)] == [0, 0], a.stderr + b.stderr
     first, second = (began(job, 1) for job in (a, b))
     assert first == second
@@ -243,7 +266,7 @@ def test_when_the_leader_is_lost_the_next_one_goes_on_with_what_is_there(nodes: 
 def test_a_damaged_copy_costs_a_restart_and_a_step(ft: Launcher) -> None:
     """The rank says what is wrong, and all ranks begin from the one before."""
     job = ft.start(
-        "--nproc-per-node=2", "--max-restarts=3", "--log-dir=logs", ft.script(TRAINING),
+        "--nproc-per-node=2", "--max-restarts=3", "--log-dir=logs", COLD, ft.script(TRAINING),
         env={"FAULTS": "flip:0:20:1,kill:0:20:0"},
     )  # fmt: skip
     assert job.wait(LONG_S) == 0, job.stderr
@@ -255,18 +278,23 @@ def test_a_damaged_copy_costs_a_restart_and_a_step(ft: Launcher) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "line"),
+    ("option", "source", "line"),
     [
-        (["--ft-snapshot-memory=0"], "snapshots are off: --ft-snapshot-memory is 0"),
-        (["--ft-snapshot-memory=64k"], r"snapshots are off: 2 ranks need \d+ KiB for two .*64 KiB"),
+        ("--ft-snapshot-memory=0", TRAINING, "snapshots are off: --ft-snapshot-memory is 0"),
+        (
+            "--ft-snapshot-memory=64k",
+            COUNTING,
+            r"snapshots are off: 2 ranks need \d+ KiB for two .*64 KiB",
+        ),
     ],
+    ids=["none", "too little"],
 )
 def test_without_memory_the_training_runs_without_snapshots(
-    ft: Launcher, options: list[str], line: str
+    ft: Launcher, option: str, source: str, line: str
 ) -> None:
     job = ft.start(
-        "--nproc-per-node=2", "--max-restarts=1", "--log-dir=logs", *options, ft.script(TRAINING),
-        env={"FAULTS": "raise:0:20:0"},
+        "--nproc-per-node=2", "--max-restarts=1", "--log-dir=logs", COLD, option,
+        ft.script(source), env={"FAULTS": "raise:0:20:0", "STEPS": "30"},
     )  # fmt: skip
     assert job.wait(LONG_S) == 0, job.stderr
     assert began(job, 1) == 0

@@ -14,6 +14,7 @@ pytest.importorskip("torch")
 from tests.real.forked_ranks import Forks
 from tests.real.harness import Launcher
 from tests.real.ranks import PREAMBLE, RankStarter
+from tests.real.test_snapshots import COLD, HAS_MEMORY
 from tests.waiting import BOUND_S
 
 pytestmark = pytest.mark.timeout(600)
@@ -22,6 +23,7 @@ STEPS = 30
 
 JOB = (
     PREAMBLE
+    + HAS_MEMORY
     + f"STEPS = {STEPS}\n"
     + """
 import hashlib
@@ -42,6 +44,8 @@ def weights(model):
 def train_from_start(call):
     rank, world = now()
     note(cycle=CYCLE, called=call.iteration, rank=rank, world=world)
+    if "FT_LAUNCHER_IPC_SOCKET" in os.environ and world == 1:
+        time.sleep(60)  # a rank was killed, and the launcher is about to end this one, too
     dist.init_process_group("gloo")
     torch.manual_seed(1)
     inner = torch.nn.Sequential(
@@ -56,6 +60,8 @@ def train_from_start(call):
     step = snapshots.restore(otherwise=lambda: 0)
     assert done["batches"] == step
     note(cycle=CYCLE, began=call.iteration, rank=rank, world=world, step=step)
+    while not has_memory(snapshots):
+        time.sleep(0.001)
     if f"{CYCLE}:{call.iteration}" in AT_ONCE:
         dist.barrier()  # all have noted it
         raise ValueError("the loss is not finite")
@@ -205,17 +211,11 @@ def test_a_damaged_copy_is_used_by_no_rank(ranks: RankStarter) -> None:
     assert job.said(0, "could not use step")
 
 
-@pytest.mark.parametrize(
-    ("n", "faults", "active", "in_place"),
-    [(2, "raise:0:0:10:1", 64, 1), (2, "raise:0:0:10:1,raise:0:1:20:0", 64, 2)],
-)
-def test_with_a_launcher_its_memory_is_used(
-    ft: Launcher, undisturbed: dict[int, Any], n: int, faults: str, active: int, in_place: int
-) -> None:
+def test_with_a_launcher_its_memory_is_used(ft: Launcher, undisturbed: dict[int, Any]) -> None:
+    faults = "raise:0:0:10:1,raise:0:1:20:0"
     job = ft.start(
-        f"--nproc-per-node={n}", "--log-dir=logs", ft.script(JOB),
-        env={"FAULTS": faults, "ACTIVE": str(active)},
-    )  # fmt: skip
+        "--nproc-per-node=2", "--log-dir=logs", COLD, ft.script(JOB), env={"FAULTS": faults}
+    )
     assert job.wait(LONG_S) == 0, job.stderr
     notes = all_notes(job.folder)
     for number, fault in enumerate(faults.split(","), 1):
@@ -223,7 +223,7 @@ def test_with_a_launcher_its_memory_is_used(
         assert began(notes, number) in (at - 1, at - 2)
     assert ends(notes) == undisturbed[2]
     assert "snapshots in memory" in job.stderr
-    assert f"{in_place} in place" in job.stderr
+    assert "2 in place" in job.stderr
 
 
 def test_a_restart_of_the_processes_goes_on_from_snapshots_of_any_iteration(
@@ -232,13 +232,13 @@ def test_a_restart_of_the_processes_goes_on_from_snapshots_of_any_iteration(
     """In place, then with new processes, then in place again."""
     faults = "raise:0:0:10:1,kill:0:1:18:0,raise:1:0:24:1"
     job = ft.start(
-        "--nproc-per-node=2", "--max-restarts=1", "--log-dir=logs", ft.script(JOB),
+        "--nproc-per-node=2", "--max-restarts=1", "--log-dir=logs", COLD, ft.script(JOB),
         env={"FAULTS": faults},
     )  # fmt: skip
     assert job.wait(LONG_S) == 0, job.stderr
     notes = all_notes(job.folder)
     assert began(notes, 1) in (8, 9)
-    assert began(notes, 0, cycle=1) in (16, 17)
+    assert began(notes, 0, cycle=1) in (16, 17), job.stderr
     assert began(notes, 1, cycle=1) in (22, 23)
     assert ends(notes) == undisturbed[2]
 
@@ -249,12 +249,12 @@ def test_a_snapshot_of_the_cycle_that_leads_nowhere_twice_is_given_up(
     """Before one snapshot of the new cycle is taken; the option of the launcher holds in place."""
     job = ft.start(
         "--nproc-per-node=2", "--max-restarts=1", "--ft-snapshot-progress=3", "--log-dir=logs",
-        ft.script(JOB), env={"FAULTS": "kill:0:0:10:0", "AT_ONCE": "1:0,1:1"},
+        COLD, ft.script(JOB), env={"FAULTS": "kill:0:0:10:0", "AT_ONCE": "1:0,1:1"},
     )  # fmt: skip
     assert job.wait(LONG_S) == 0, job.stderr
     notes = all_notes(job.folder)
     first = began(notes, 0, cycle=1)
-    assert first in (8, 9)
+    assert first in (8, 9), job.stderr
     assert began(notes, 1, cycle=1) == first
     assert began(notes, 2, cycle=1) < first
     assert ends(notes) == undisturbed[2]

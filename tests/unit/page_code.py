@@ -24,6 +24,8 @@ from unittest.mock import MagicMock
 import torch
 from sphinx.ext.autodoc.mock import mock
 
+from tests.real import light_torch  # noqa: F401 - or each page imports the compiler
+
 TRACKERS = ("wandb", "mlflow", "tensorboard")
 TRAINERS = ("lightning", "pytorch_lightning", "transformers", "accelerate")
 

@@ -6,6 +6,7 @@ A reader of a docstring wants a subject, an active verb and the field's word for
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -68,6 +69,16 @@ def prose_of(source: str) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string.lstrip("# ")
 
 
+@functools.cache
+def prose_of_all() -> list[tuple[str, str]]:
+    """Of all files: where a docstring or comment begins, and its words without what is code."""
+    return [
+        (where(path, line), " ".join(re.sub(r"``?[^`]*``?", "Q", text).split()))
+        for path in FILES
+        for line, text in prose_of(path.read_text(encoding="utf-8"))
+    ]
+
+
 def names_in(source: str) -> Iterator[tuple[int, str]]:
     """Names that a module gives, with their lines."""
     for node in ast.walk(ast.parse(source)):
@@ -90,10 +101,7 @@ def where(path: Path, line: int) -> str:
 @pytest.mark.parametrize("phrase", PHRASES)
 def test_no_docstring_or_comment_has_a_banned_phrase(phrase: str) -> None:
     found = [
-        (where(path, line), match[0])
-        for path in FILES
-        for line, text in prose_of(path.read_text(encoding="utf-8"))
-        for match in re.finditer(phrase, " ".join(re.sub(r"``?[^`]*``?", "Q", text).split()))
+        (place, match[0]) for place, text in prose_of_all() for match in re.finditer(phrase, text)
     ]
     assert found == [], PHRASES[phrase]
 

@@ -8,6 +8,7 @@ subject first, an active verb, the field's word for the thing, the right plural.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 
@@ -99,6 +100,7 @@ def is_message(text: str) -> bool:
     return len(re.findall(r"[A-Za-z]{2,}", text)) >= 2 and " " in text and "import " not in text
 
 
+@functools.cache
 def messages() -> list[tuple[str, str]]:
     """Module and text of all that can be printed, without what tests and simulations print."""
     found = []
@@ -110,9 +112,6 @@ def messages() -> list[tuple[str, str]]:
             texts = texts_of(path.read_text(encoding="utf-8"))
             found += [(module, text) for text in texts if is_message(text)]
     return found
-
-
-MESSAGES = messages()
 
 
 def test_the_texts_of_a_module_are_read() -> None:
@@ -130,12 +129,12 @@ def f(n, log):
         "rank {} of {}: gone",
         "{} ranks, limit {N} s",
     ]
-    assert len(MESSAGES) > 900
+    assert len(messages()) > 900
 
 
 @pytest.mark.parametrize("phrase", BANNED)
 def test_no_message_has_a_banned_phrase(phrase: str) -> None:
-    found = [each for each in MESSAGES if re.search(phrase, each[1], re.IGNORECASE)]
+    found = [each for each in messages() if re.search(phrase, each[1], re.IGNORECASE)]
     assert found == [], BANNED[phrase]
 
 
@@ -143,7 +142,7 @@ def test_a_number_goes_with_the_right_plural() -> None:
     """``count(n, "rank")`` writes '1 rank' and '2 ranks'; '3 of 4 ranks' needs no help."""
     found = [
         (module, text)
-        for module, text in MESSAGES
+        for module, text in messages()
         if _PLURAL.search(text)
         and not any(module == where and text.startswith(head) for where, head in AT_LEAST_TWO)
     ]
@@ -178,4 +177,4 @@ PHRASES = [
 def test_words_that_the_page_of_messages_explains_are_in_a_message(phrase: str) -> None:
     """``...`` stands for values. A message that was worded anew needs its new words there."""
     pattern = re.compile(".*".join(map(re.escape, phrase.split("..."))))
-    assert any(pattern.search(text) for _, text in MESSAGES)
+    assert any(pattern.search(text) for _, text in messages())

@@ -100,7 +100,7 @@ class FaultToleranceConfig:
         _INITIAL_S,
         _LIMIT,
         "Longest healthy time from a rank's init to its first heartbeat; the default also ends "
-        "with the first section that the rank opens, a given value does not",
+        "with its first section, a given value does not",
         "loading a large model and compiling it may take most of an hour",
     )
     rank_heartbeat_timeout: float | None = _setting(
@@ -112,7 +112,7 @@ class FaultToleranceConfig:
     rank_section_timeouts: dict[str, float | None] = _setting(  # noqa: RUF009 - it is a field()
         {},
         values.Sections(),
-        "Longest healthy time in each section; only sections named here are watched",
+        "Longest healthy time in each section; others are not watched",
         "only you know their names",
     )
     rank_out_of_section_timeout: float | None = _setting(
@@ -124,43 +124,43 @@ class FaultToleranceConfig:
     section_ends_initial_timeout: bool | None = _setting(
         None,
         values.Flag("true for the default of that timeout, false for a given one"),
-        "Whether the first section of a rank ends initial_rank_heartbeat_timeout, as its first "
+        "Whether a rank's first section ends initial_rank_heartbeat_timeout, as its first "
         "heartbeat does",
-        "ranks that only open sections send no heartbeats; a given timeout applies as it is",
+        "true for its default, false for a given one",
     )
     first_call_timeout: float | None = _setting(
         None,
         _LIMIT,
-        "Longest healthy time from the first call of init_workload_monitoring() by a rank of the "
-        "job to that of each other rank; a rank that has not called by then is ended",
+        "Longest healthy time from the first init_workload_monitoring() of a rank of the job to "
+        "that of each other rank",
         "a script may have only some of its ranks call it",
     )
     exit_timeout: float | None = _setting(
         7200.0,
         _LIMIT,
-        "Longest healthy time from a rank's shutdown_workload_monitoring(), or from the end of its "
-        "connection without one, to the end of its process or its next init",
+        "Longest healthy time from shutdown_workload_monitoring(), or the end of its connection,"
+        " to the end of a rank's process or its next init",
         "the last checkpoint may be uploaded and the model evaluated; a hang at exit is found",
     )
     evidence_timeout: float = _setting(
         1.0,
         values.Numeric("seconds", least=0),
-        "Longest time from the detection of a hang to the signal that kills the rank: meanwhile "
-        "every rank of the job is looked at; 0 looks at the hung rank alone",
+        "Longest time from the detection of a hang to the signal, in which all ranks are "
+        "inspected; 0: the hung rank alone",
         "the cause is mostly another rank than the first one found, and looking takes 0.1 s",
     )
     learned_timeout_floor: float = _setting(
         LEARNED_FLOOR_S,
         values.Numeric("seconds", least=0),
-        "Least value of a timeout that is calculated from measured durations; 0 for no floor, and "
-        "for timeouts as calculated also after one of them has ended a rank",
+        "Least learned timeout; 0 for none, and for timeouts as calculated also after one has "
+        "killed a rank",
         "a fast run must not leave timeouts that end the next, slower run",
     )
     learned_timeouts_below_given: bool | None = _setting(
         None,
         values.Flag("true where a program calls calculate_and_set_...(), false for callbacks"),
-        "Whether a timeout that is calculated may be shorter than the one that you gave",
-        "programs that calculate expect the values of nvidia-resiliency-ext",
+        "Whether a learned timeout may be shorter than one that you gave",
+        "only where a program calls calculate_and_set_...()",
     )
     node_health_check_interval: float = _setting(
         5.0,
@@ -171,13 +171,13 @@ class FaultToleranceConfig:
     safety_factor: float = _setting(
         5.0,
         values.Numeric("factor", counted=False, above=0, blank=True),
-        "Calculated timeouts are this many times the longest measured duration",
+        "Learned timeouts are this many times the longest measured duration",
         "steps vary by less, and a hang is still found soon",
     )
     rank_termination_signal: Signals = _setting(  # noqa: RUF009 - it is a field()
         SIGKILL,
         values.SignalName(),
-        "Signal that a hung rank is sent, after its stacks were taken",
+        "Signal for a hung rank, after its stacks were taken",
         "a hung rank seldom runs a handler; evidence is taken before",
     )
     log_level: int = _setting(
@@ -189,7 +189,7 @@ class FaultToleranceConfig:
     restart_check_interval: float = _setting(
         60.0,
         _INTERVAL,
-        "How often the line of a layered restart is repeated while the restart goes on",
+        "How often the line of --ft-restarter-lines is repeated during a restart",
         "nvidia-resiliency-ext's",
     )
     enable_nic_monitor: bool = _setting(
@@ -247,15 +247,15 @@ class FaultToleranceConfig:
     segment: int | None = _setting(
         None,
         values.Numeric("nodes", least=1, whole=True, null="no grouping"),
-        "Place nodes in groups of this many within one NVLink domain: HOLDFAST_NODE_DOMAIN, else "
-        "Slurm's block, else the fabric of the GPUs",
-        "most clusters have no such domains",
+        "Place nodes in groups of this many in one NVLink domain: HOLDFAST_NODE_DOMAIN, else "
+        "Slurm's block, else the GPUs' fabric",
+        "no groups",
     )
     numa_bind_strict: bool = _unused(values.Flag(), False, "memory is always bound strictly")
     gpu_memory_reclaim_timeout: float = _setting(
         50.0,
         values.Numeric("seconds", least=0, blank=True),
-        "How long a restart waits for the memory of GPUs to be free again; 0 for not at all",
+        "How long a restart waits for GPU memory to be free; 0 for not at all",
         "drivers take seconds to free tens of gigabytes, seldom more",
     )
     gpu_memory_tolerance_mb: float = _setting(
@@ -267,19 +267,19 @@ class FaultToleranceConfig:
     gpu_memory_poll_interval: float = _setting(
         2.0,
         _INTERVAL,
-        "Longest time between two checks of GPU memory while waiting for it",
+        "Longest time between two checks of that",
         "checks begin 10 ms apart; the end of a process that holds memory leads to one at once",
     )
     check_remaining_processes: bool = _setting(
         False,
         _ON_UNLESS_SAID,
-        "List processes that outlive their rank; they are ended in any case",
+        "List processes that outlive their rank; they are killed in any case",
         "they are ended, so you need not act",
     )
     max_no_progress_cycles: int = _setting(
         2,
         values.Numeric("cycles", whole=True),
-        "Stop restarting after this many cycles in a row without progress; 0 for never",
+        "Stop after this many cycles in a row without progress; 0 for never",
         "nvidia-resiliency-ext's",
     )
     min_progress_iterations: int = _setting(
@@ -291,49 +291,47 @@ class FaultToleranceConfig:
     checkpoint_iteration_file: str | None = _setting(
         None,
         values.Text("PATH"),
-        "File that holds the iteration of the latest checkpoint, to measure progress by",
-        "without it progress cannot be measured from outside",
+        "File with the iteration of the latest checkpoint, to measure progress by",
+        "progress is not measured",
     )
     install_exception_hook: bool = _setting(
         False,
         _ON_UNLESS_SAID,
-        "End a rank at once when an exception reaches its top level: exception_grace is 0",
+        "Kill a rank at once at an uncaught exception: exception_grace is 0",
         "exit handlers of the training program would not run",
     )
     exception_grace: float | None = _setting(
         2.0,
         values.Numeric("seconds", least=0, null="none"),
-        "How long exit handlers of a rank may take after an exception that nothing caught, before "
-        "it is killed; threads are not waited for. none: the rank ends by itself, as with torchrun",
+        "How long a rank's exit handlers may take after an uncaught exception before it is "
+        "killed; none: it ends by itself, as with torchrun",
         "the other ranks wait for the restart; handlers that take longer mostly wait for them",
     )
     auto_heartbeat: bool = _setting(
         True,
         _ON_UNLESS_SAID,
-        "Count the steps of torch's optimizers, and collectives, as heartbeats of ranks that send "
-        "none",
+        "Count optimizer steps and collectives as heartbeats of ranks that send none",
         "a rank is ended for missing steps only where it is proved that no time can help",
     )
     auto_heartbeat_floor: float = _setting(
         600.0,
         values.Numeric("seconds", above=0),
-        "Least time without progress before a stall is reported of such a rank; twice the longest "
-        "so far, or 10 times a usual one, if that is more",
+        "Least time without progress before a stall of such a rank is reported; twice the "
+        "longest so far, or 10 times a usual one, if that is more",
         "NCCL's watchdog waits as long; evaluations and checkpoints should be over",
     )
     auto_kill: str = _setting(
         values.PROOF,
         values.AutoKill(),
-        "When ranks are ended that make no steps and have no timeouts: proof: where it is proved "
-        "that no time can help, or torch itself would have ended them; after=SECONDS: also when "
-        "no rank has made progress for so long and others wait for a rank that the evidence "
-        "names; never",
+        "When ranks without steps and timeouts are killed: proof: where it is proved that no "
+        "time can help, or torch itself would have; after=SECONDS: also after that time without "
+        "progress, if others wait for a rank that is named; never",
         "a job that would have completed under torchrun completes",
     )
     num_warmup_iterations: int = _setting(
         5,
         values.Numeric("iterations", least=0, whole=True),
-        "Iterations in each cycle during which the time outside sections is not limited",
+        "Iterations of each cycle in which the time outside sections is not limited",
         "the first steps compile kernels and fill caches",
     )
     attrsvc_host: str | None = _unused(values.Text("HOST"))

@@ -45,7 +45,7 @@ from holdfast.inplace.pure import messages as msg
 from holdfast.inplace.pure import rank as machine
 from holdfast.inplace.pure.job_calls import Cause, FaultKind
 from holdfast.inplace.pure.keyvalue import CALL_ROOM
-from holdfast.inplace.pure.timing import FREED_S, JOIN_BARRIERS, LEAVE_S, wait_s
+from holdfast.inplace.pure.timing import AT_ONCE_S, FREED_S, JOIN_BARRIERS, LEAVE_S, wait_s
 from holdfast.inplace.session import Session
 from holdfast.inplace.torch_edge import abort_distributed, hosted_stores
 from holdfast.inplace.torch_edge.epoch_store import EpochStore
@@ -689,9 +689,15 @@ def _explain(commit: msg.Commit) -> None:
         "; then " + event.replace("{}", f"rank{'s' if len(ranks) > 1 else ''} {text_of(ranks)}", 1)
         for event, ranks in also.items()
     )
-    if commit.start_faults > 1:
-        failed, waited_s = count(commit.start_faults, "iteration"), wait_s(commit.start_faults)
-        more += f"; {failed} in a row failed at the start, waited {waited_s:g} s"
+    in_a_row = max(commit.start_faults, commit.faults_at_once)
+    if in_a_row > 1:
+        if commit.start_faults == in_a_row:
+            how, way_out = "failed at the start", ""
+        else:
+            how = f"failed within {AT_ONCE_S:g} s"
+            way_out = "; initialize.RetryController(max_iterations=) limits the calls"
+        failed, waited_s = count(in_a_row, "iteration"), wait_s(in_a_row)
+        more += f"; {failed} in a row {how}, waited {waited_s:g} s{way_out}"
     verdict = commit.verdict
     log.warning(
         "iteration %d: restarted after %s%s of rank %d: %s%s",

@@ -128,6 +128,7 @@ class Wrapper(WrapperArguments):
         max_start_faults: Restarts in a row after iterations that failed before the function was
             entered, or in its ``init_process_group``. Each waits longer (0, 0.1, 0.2 ... 30 s); the
             next such fault ends the call on all ranks. Default 12; ``None``: no end, and no waits.
+            Iterations in a row that last less than 0.1 s wait as long, but without an end.
         termination_grace_time: Between SIGTERM and SIGKILL. Default 5 s.
         monitor_process_logfile: Absolute path of the guard's log; may hold ``{rank}``.
         monitor_process_pidfile: Absolute path of a file with the guard's pid; may hold ``{rank}``.

@@ -89,9 +89,8 @@ FT_OPTIONS = [
             "--ft-stdin-rank",
             Numeric("local rank", counted=False, least=0, whole=True),
             None,
-            "Local rank that reads the stdin of the launcher, for breakpoint() and input(); all "
-            "others read nothing",
-            "the only rank of this node, or the only one that --local-ranks-filter shows",
+            "Local rank that reads the launcher's stdin, for breakpoint() and input()",
+            "the only one of this node, or of --local-ranks-filter",
             in_env=True,
         ),
     ),
@@ -102,8 +101,7 @@ FT_OPTIONS = [
             "--ft-active-nodes",
             Choice(["max", "min"]),
             "max",
-            "With --nnodes MIN:MAX, the number of nodes with ranks: up to MAX, or MIN, and the "
-            "others wait as spares",
+            "With --nnodes MIN:MAX, nodes with ranks: up to MAX, or MIN, and the others are spares",
             "torchrun's",
             needs=NODES,
         ),
@@ -121,8 +119,8 @@ FT_OPTIONS = [
             "--ft-restart-policy",
             Choice([ANY_FAILED, "min-healthy"]),
             ANY_FAILED,
-            "Restart when any rank has failed, or only when too few nodes are healthy (on one "
-            "node: when no rank of the Wrapper's call is left)",
+            "Restart when any rank has failed, or only when too few nodes are healthy (one node:"
+            " no rank of the Wrapper's call is left)",
             "a failed rank usually stops all others",
         ),
         _ft(
@@ -130,7 +128,7 @@ FT_OPTIONS = [
             Numeric("seconds", above=0),
             None,
             "Count --max-restarts within any period of this length",
-            "torchrun's: a job that fails once a day ends after some days",
+            "over the whole job",
             needs=RESTARTS,
         ),
         _ft(
@@ -138,7 +136,7 @@ FT_OPTIONS = [
             _SECONDS,
             0.0,
             "Wait before the restart after a second failure in a row; doubles with each further "
-            "one up to 300 s, and is reset by a cycle of 300 s",
+            "one, up to 300 s; a cycle of 300 s resets it",
             "waiting helps with few failures",
             needs=RESTARTS,
         ),
@@ -146,10 +144,8 @@ FT_OPTIONS = [
             "--ft-warm-standby",
             Flag(),
             True,
-            "Keep a parked interpreter for each rank, which has imported the libraries that the "
-            "rank imports, and restart from it where the script cannot tell the difference; it "
-            "takes 220 MiB with torch alone, 410 MiB with transformers, and leaves when memory "
-            "gets short",
+            "Keep a parked interpreter for each rank, and restart from it; takes 220 MiB with "
+            "torch alone, 410 MiB with transformers, and leaves when memory gets short",
             "a restart takes a tenth of the time or less",
             needs=RESTARTS,
         ),
@@ -157,24 +153,22 @@ FT_OPTIONS = [
             "--ft-warm-start",
             Flag(),
             False,
-            "Prepare parked interpreters, with torch, also while this node waits for others",
+            "Prepare parked interpreters also while this node waits for others",
             "only a spare gains from it",
         ),
         _ft(
             "--ft-warm-preload",
             CommaList(),
             [],
-            "Modules that parked interpreters import, besides the packages with extension modules "
-            "that a rank has loaded",
+            "Further modules that parked interpreters import",
             needs=RESTARTS,
         ),
         _ft(
             "--ft-warm-standby-delay",
             _SECONDS,
             3.0,
-            "When parked interpreters are prepared: so long after the start of the ranks, or as "
-            "soon as one of them has called init_workload_monitoring(); 1 s after the last one, "
-            "where the launcher may not raise a priority again (CAP_SYS_NICE)",
+            "Parked interpreters are prepared so long after the start, or once a rank has called"
+            " init_workload_monitoring(); without CAP_SYS_NICE 1 s after the last one has",
             "a job that crashes at its start is restarted without them",
             needs=RESTARTS,
         ),
@@ -182,8 +176,7 @@ FT_OPTIONS = [
             "--ft-warm-standby-memory-mb",
             Numeric("MiB", least=0, whole=True),
             16384,
-            "Memory that all parked interpreters of a node may have together; beyond it no more "
-            "are prepared",
+            "Most memory of all parked interpreters of a node; no more are prepared then",
             "8 of them with a CUDA build of torch need about half of it",
             needs=RESTARTS,
         ),
@@ -194,18 +187,16 @@ FT_OPTIONS = [
             "--ft-snapshot-memory",
             Size(),
             None,
-            "Memory that the snapshots of all ranks of a node may have together; 0 for no "
-            "snapshots. A job that takes none needs none",
-            "a quarter of the memory that the host or control group has left when the first rank "
-            "asks",
+            "Most memory of the snapshots of all ranks of a node; 0 for no snapshots",
+            "a quarter of what host or control group have left when the first rank asks",
             needs=RESTARTS,
         ),
         _ft(
             "--ft-snapshot-progress",
             Numeric("steps", least=1, whole=True),
             10,
-            "New steps that make a snapshot trusted; one from which two cycles in a row made fewer "
-            "is given up, with all newer ones",
+            "A snapshot from which two cycles in a row made fewer new steps is given up, with "
+            "all newer ones",
             "a state that is broken fails again soon",
             needs=RESTARTS,
         ),
@@ -213,9 +204,9 @@ FT_OPTIONS = [
             "--ft-snapshot-dir",
             AbsolutePaths(many=False),
             None,
-            "Folder, shared by the nodes or one on each, to which the newest snapshot is written "
-            "when the job ends in failure or by a signal; a new job with the same folder and as "
-            "many ranks begins from it. One folder for each training",
+            "Folder, shared or one per node, to which a job that fails or is signalled writes "
+            "its newest snapshot; a new job with as many ranks begins from it. One folder for "
+            "each training",
             "snapshots end with the job",
         ),
         _ft(
@@ -238,8 +229,8 @@ FT_OPTIONS = [
             "--ft-max-same-failures",
             Numeric("cycles", least=0, whole=True),
             0,
-            "Stop restarting after this many cycles in a row that ended of the same exception, at "
-            "the same line of the script, without known progress; 0 for never",
+            "Stop after this many cycles in a row with the same exception at the same line, "
+            "without known progress; 0 for never",
             "a fault of one batch or node may be gone with the next start",
         ),
         _ft(
@@ -247,7 +238,7 @@ FT_OPTIONS = [
             Numeric("code", counted=False, least=1, most=255, whole=True),
             93,
             "Exit code that tells a scheduler not to restart the job; a rank that exits with it "
-            "(but not with 1) asks its launcher for no restart",
+            "(not with 1) asks for that",
             "nvidia-resiliency-ext's",
         ),
     ),
@@ -265,9 +256,8 @@ FT_OPTIONS = [
             "--ft-ignore-missing-cfg",
             None,
             False,
-            "Use defaults if the file of --ft-cfg-path, or its map fault_tolerance, is missing or "
-            "empty",
-            "a missing file is usually a mistake",
+            "Use defaults if that file, or its map, is missing or empty",
+            "it is mostly a mistake",
         ),
     ),
     *_fields(
@@ -298,9 +288,7 @@ FT_OPTIONS = [
             "--ft-log-format",
             Choice(["text", "json"]),
             "text",
-            "Form of the lines that holdfast logs: text, or json, for log collectors: one object "
-            "per line with time, level, node, text, and cycle and rank where they are known; the "
-            "output of ranks stays as it is",
+            "Form of holdfast's lines; json: one object per line",
             "people read it",
             in_env=True,
         ),
@@ -309,8 +297,8 @@ FT_OPTIONS = [
             None,
             False,
             "Write lines [NestedRestarter] name=[InJob] state=... to stdout, for a program that "
-            "restarts this job from outside and follows its restarts",
-            "few jobs have such a program, and stdout is the script's",
+            "restarts this job from outside",
+            "stdout is the script's",
             in_env=True,
         ),
     ),
@@ -321,17 +309,17 @@ FT_OPTIONS = [
             "--ft-per-cycle-applog-prefix",
             AbsolutePaths(many=False),
             None,
-            "One file per cycle with the output of all ranks, each line after its rank: for "
-            "/logs/run.log it is /logs/run_cycle0.log; nodes may share it",
+            "One file per cycle with the output of all ranks, each line after its rank: "
+            "/logs/run.log gives /logs/run_cycle0.log",
             in_env=True,
         ),
         _ft(
             "--ft-keep-runs",
             Numeric("runs", least=1, whole=True),
             None,
-            "At the start, remove older runs of this node from the log folder, but for the newest "
-            "ones, this one among them; runs that are alive stay",
-            "all stay; holdfast prune removes them by age",
+            "At the start, remove runs of this node from the log folder, but for the newest and "
+            "those that are alive",
+            "all stay; see holdfast prune",
             in_env=True,
         ),
         *(_ft(*row, idle=NOT_YET, in_env=True) for row in _LOG_SERVICE),
@@ -357,15 +345,14 @@ FT_OPTIONS = [
             "--ft-node-health-check-endpoint",
             Text("SOCKET", null=False),
             None,
-            "Unix socket (/path, ./path or unix:///path) of a gRPC service that decides whether "
-            "this node is healthy; it is asked before each start",
+            "Unix socket (/path, ./path or unix:///path) of a gRPC service that is asked before "
+            "each start whether this node is healthy",
         ),
         _ft(
             "--ft-host-checks",
             Flag(),
             True,
-            "Check this host before ranks are started and watch it while they run; a node that is "
-            "known to be broken leaves the job",
+            "Check this host before ranks start and while they run; a broken node leaves the job",
             "a spare takes over before ranks fail on a broken GPU",
         ),
     ),
@@ -375,8 +362,8 @@ FT_OPTIONS = [
             "--ft-metrics-port",
             _PORT,
             None,
-            "Serve metrics for Prometheus at /metrics, and /healthz and /readyz, on this port of "
-            "each node (0: any that is free); needs holdfast[metrics]",
+            "Serve /metrics for Prometheus, /healthz and /readyz on this port of each node (0: "
+            "any that is free); needs holdfast[metrics]",
             "nothing listens",
             in_env=True,
         ),
@@ -384,7 +371,7 @@ FT_OPTIONS = [
             "--ft-metrics-host",
             Text("ADDRESS", null=False),
             None,
-            "Address of this node that metrics are served at",
+            "Address that metrics are served at",
             "all of them",
             in_env=True,
         ),
@@ -392,15 +379,15 @@ FT_OPTIONS = [
             "--ft-on-incident",
             Text("COMMAND", null=False),
             None,
-            "Command that is started after an incident of the job, with the path of its "
-            "incident.json as the last argument; it has 60 s, and nothing waits for it",
+            "Command that is started after an incident, with the path of its incident.json as "
+            "last argument; it has 60 s",
             in_env=True,
         ),
         _ft(
             "--ft-on-incident-nodes",
             Choice(["one", "all"]),
             "one",
-            "Nodes that start that command: one of the job, or each, with its own incident.json",
+            "Nodes that start it: one of the job, or each, with its own incident.json",
             "people want one message; all is for a command that looks at its node",
             in_env=True,
         ),
@@ -408,8 +395,8 @@ FT_OPTIONS = [
             "--ft-observers",
             CommaList(),
             None,
-            "Entry points of the group holdfast.observers that are called with every event, in a "
-            "process of their own",
+            "Entry points of the group holdfast.observers, called with every event in a process "
+            "of their own",
             in_env=True,
         ),
     ),

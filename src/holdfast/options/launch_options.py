@@ -50,8 +50,8 @@ LAUNCH_OPTIONS = [
             "--nproc-per-node",
             forms.Shaped("N|auto|cpu|gpu", "a number of ranks, auto, cpu or gpu", forms.read_nproc),
             "1",
-            "Ranks on this node: a number, gpu (one per GPU), cpu (one per CPU), or auto (one per "
-            "GPU, or per CPU on a node without GPUs)",
+            "Ranks on this node: a number, one per GPU (gpu), per CPU (cpu), or auto: gpu, and "
+            "cpu where there are no GPUs",
         ),
         _torch(
             "--node-rank",
@@ -60,19 +60,15 @@ LAUNCH_OPTIONS = [
             "Number of this node, if the scheduler gives it none",
             needs=NODES,
         ),
-        _switch(
-            "--standalone", "The job has this node only; other options of membership are ignored"
-        ),
+        _switch("--standalone", "The job has this node only; membership options are ignored"),
     ),
     *under(
         "What to run",
-        _switch(
-            "--module", "The script is given as the name of a module, as with python -m", short="-m"
-        ),
-        _switch("--no-python", "The script is a program; it is not started with python"),
+        _switch("--module", "The script is a module, as with python -m", short="-m"),
+        _switch("--no-python", "The script is a program, not started with python"),
         _switch(
             "--run-path",
-            "Start the script through runpy.run_path; takes precedence over --no-python",
+            "Start the script through runpy.run_path; overrides --no-python",
         ),
         _torch("--role", _TEXT, "default", "Name of the ranks' role in output"),
         _switch(
@@ -93,9 +89,8 @@ LAUNCH_OPTIONS = [
             "--rdzv-backend",
             _BACKEND,
             "c10d",
-            "How launchers meet: at the endpoint, where one of them leads (c10d; static is the "
-            "same, with --node-rank as number of the node), or through another rendezvous backend "
-            "of torch",
+            "How launchers meet: at the endpoint, where one leads (c10d, or static, numbered by "
+            "--node-rank), or through another backend of torch",
             "it needs no other service",
         ),
         _torch(
@@ -119,9 +114,9 @@ LAUNCH_OPTIONS = [
                 "KEY=VALUE,...", "KEY=VALUE pairs separated by commas", forms.read_rdzv_conf
             ),
             "",
-            "Settings of the rendezvous: is_host (0 or 1), read_timeout, join_timeout or timeout, "
-            "last_call_timeout, keep_alive_timeout, grow_cooldown (seconds), mixed_workloads, "
-            "secret. Other keys of torchrun and nvidia-resiliency-ext have no effect",
+            "Settings: is_host (0 or 1), read_timeout, join_timeout or timeout, last_call_timeout, "
+            "keep_alive_timeout, grow_cooldown (seconds), mixed_workloads, secret; other keys "
+            "have no effect",
         ),
         _torch(
             "--master-addr",
@@ -134,7 +129,7 @@ LAUNCH_OPTIONS = [
             Numeric("port", counted=False, least=0, most=65535, whole=True),
             None,
             "Port at which rank 0 listens",
-            "each cycle gets a free port of its own, so that no socket of an earlier cycle has it",
+            "a free one for each cycle",
         ),
         _torch(
             "--local-addr",
@@ -161,22 +156,21 @@ LAUNCH_OPTIONS = [
             "--workers-stop-timeout",
             Numeric("seconds", least=0),
             15.0,
-            "After SIGTERM for a restart or after a failure, seconds until SIGKILL",
+            "From SIGTERM for a restart, or after a failure, to SIGKILL",
             "after a failure ranks have nothing to save",
         ),
         _torch(
             "--term-timeout",
             Numeric("seconds", least=0),
             1800.0,
-            "After the launcher was signalled and has passed the signal on, seconds until SIGKILL",
+            "From a signal to the launcher, which it passes on, to SIGKILL",
             "ranks may be writing their last checkpoint",
         ),
         _torch(
             "--shutdown-timeout",
             Numeric("seconds", least=0, whole=True),
             None,
-            "torchrun's name for --term-timeout, used where that is not given; also "
-            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
+            "torchrun's name for --term-timeout; also TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
             env=("PET_SHUTDOWN_TIMEOUT", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"),
         ),
         _torch(
@@ -202,15 +196,14 @@ LAUNCH_OPTIONS = [
             _STREAMS,
             "0",
             "Streams of ranks that go to files instead of the console (1 stdout, 2 stderr, 3 "
-            "both), for all ranks or by local rank, as in 0:3,11:1",
+            "both), also by local rank: 0:3,11:1",
             short="-r",
         ),
         _torch(
             "--tee",
             _STREAMS,
             "0",
-            "Streams of ranks that go to files and to the console (1 stdout, 2 stderr, 3 both), "
-            "for all ranks or by local rank, as in 0:3,11:1",
+            "Streams of ranks that go to files and to the console, as in --redirects",
             short="-t",
         ),
         _torch(
@@ -273,13 +266,12 @@ LAUNCH_OPTIONS = [
         _switch("--version", "Print the version and exit", env=()),
         _switch(
             "--print-config",
-            "Print the options that are set: value, default, and where the value comes from; then "
-            "exit",
+            "Print the options that are set, their defaults and sources; then exit",
             env=(),
         ),
         _switch(
             "--print-config-all",
-            "The same for all options, also those that have their default",
+            "The same for all options",
             env=(),
         ),
     ),

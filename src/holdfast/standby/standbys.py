@@ -71,6 +71,7 @@ def part_of(warm: WarmStandby, plan: LaunchPlan) -> MakePart:
         launcher.folder,
         launcher.like,
         start_hook=plan.start_hook,
+        gets_restarts_back=plan.restart_window_s is not None,
     )
 
 
@@ -103,6 +104,7 @@ class Standbys(Part):
         like: Command, environment and pid of a rank as it would be started now; no pid where none
             runs.
         start_hook: See ``watch/rank/auto_start.py``.
+        gets_restarts_back: Used restarts count no more after some time.
 
     Attributes:
         machine: Decides; to be read.
@@ -119,8 +121,10 @@ class Standbys(Part):
         like: Callable[[int], tuple[list[str], dict[str, str], int | None]],
         *,
         start_hook: StartHook | None,
+        gets_restarts_back: bool = False,
     ) -> None:
         self._plan = plan
+        self._gets_restarts_back = gets_restarts_back
         self._loop = loop
         self._tie = tie
         self._job = job
@@ -166,10 +170,11 @@ class Standbys(Part):
         match happening:
             case Waiting() if self._plan.at_start:
                 self.begin()
-            case CycleStarted():
+            case CycleStarted(ranks):
                 self._let_begin()
                 self._oom_before = memory.oom_kills()
-                self._feed(machine.RanksStarted())
+                is_last = not ranks.formed.restarts_left and not self._gets_restarts_back
+                self._feed(machine.RanksStarted(is_last))
             case MonitorSaid(_, RankConnected() as connected):
                 self._feed(connected)
             case CycleEnding():

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -323,7 +324,8 @@ def test_a_stuck_rank_keeps_no_launcher_from_its_work(
         standbys = Standbys(
             plan, 1, loop, [], "job", str(tmp_path), lambda _: like, start_hook=None
         )
-        standbys.on_event(CycleStarted(None))  # type: ignore[arg-type]
+        ranks: Any = SimpleNamespace(formed=SimpleNamespace(restarts_left=1))
+        standbys.on_event(CycleStarted(ranks))
         standbys.on_time()
         parked = standbys.machine._parked[0]
         assert parked.state is ParkedState.PREPARING, "it was asked, and is not waited for"

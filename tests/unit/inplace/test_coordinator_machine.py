@@ -17,6 +17,7 @@ from holdfast.inplace.pure.coordinator import (
     Tell,
 )
 from holdfast.inplace.pure.job_calls import Cause, FaultKind
+from holdfast.inplace.pure.timing import AT_ONCE_S
 
 BARRIER_S, COMPLETION_S, SILENCE_S = 100.0, 40.0, 30.0
 TIMEOUTS = msg.CoordinatorTimeouts(BARRIER_S, COMPLETION_S, 0.0, SILENCE_S)
@@ -424,6 +425,7 @@ def test_ready_counts_each_rank_once_and_of_this_epoch_alone() -> None:
 def test_ready_of_the_last_epoch_does_not_count_for_this_one() -> None:
     job = Job(2).begin()
     for epoch in (1, 2, 3):
+        job.now += 1.0
         job.fault(0)
         assert job.ready(0) == []
         job.ready(1)
@@ -646,6 +648,7 @@ def test_a_fault_of_another_kind_ends_the_row(fails: str) -> None:
     for _ in range(2):
         fail_at_start(job, rank=0)
         restart(job)
+        job.now += 1.0
     if fails == "in the function":
         job.fault(0)
     else:
@@ -653,6 +656,19 @@ def test_a_fault_of_another_kind_ends_the_row(fails: str) -> None:
     assert restart(job) == 0
     fail_at_start(job, rank=0)
     assert restart(job) == 0
+
+
+def test_a_function_that_fails_at_once_is_called_again_without_end_and_ever_more_rarely() -> None:
+    """One that hardly runs would fill the log, and take a core from the others."""
+    job = Job(2, msg.CoordinatorTimeouts(BARRIER_S, COMPLETION_S, 0.0, SILENCE_S)).begin()
+    waits = []
+    for _ in range(12):
+        job.fault(1)
+        waits.append(restart(job))
+    assert waits == pytest.approx([0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30])
+    job.now += 1.01 * AT_ONCE_S
+    job.fault(1)
+    assert restart(job) == 0, "it has run"
 
 
 def test_a_fault_at_the_start_beside_another_does_not_count() -> None:
@@ -665,8 +681,10 @@ def test_a_fault_at_the_start_beside_another_does_not_count() -> None:
 
 def test_without_a_limit_on_faults_at_the_start_there_is_no_wait_either() -> None:
     job = Job(2, giving_up_after(None)).begin()
-    for _ in range(50):
+    for _ in range(25):
         fail_at_start(job)
+        assert restart(job) == 0
+        job.fault(0)
         assert restart(job) == 0
 
 
@@ -722,6 +740,7 @@ def test_the_places_that_nobody_holds_are_free_whoever_was_born_with_them() -> N
     job.say(msg.Dead(0, DIED, "d"))
     assert job.ready(0) == [], "dead, and told as ready before"
     committed(job, standing(1, (0, 1, 3), (-1, 1, 3)), standing(2, (0, 2, 3), (-1, 2, 3)))
+    job.now += 1.0
     job.fault(1)
     told = committed(job, standing(1, (1, 0, 2), (0, 1, 3)), standing(2, (1, 1, 2), (0, 2, 3)))
     assert told == [msg.Commit(2, 1, (), (cause(1),))]
@@ -731,6 +750,7 @@ def test_where_some_had_no_assignment_yet_all_go_back_to_the_one_before() -> Non
     job = Job(3).begin()
     job.say(msg.Dead(0, DIED, "d"))
     committed(job, standing(1, (0, 1, 3), (-1, 1, 3)), standing(2, (0, 2, 3), (-1, 2, 3)))
+    job.now += 1.0
     job.fault(1)
     told = committed(job, standing(1, (1, 0, 2), (0, 1, 3)), standing(2, (0, 2, 3), (0, 2, 3)))
     assert told == [msg.Commit(2, 0, (0,), (cause(1),))]

@@ -32,15 +32,17 @@ class CallFromSnapshot:
         self.machine = Coordinator(msg.CoordinatorTimeouts())
         self.began, self.progress = began, progress
         self.held = CYCLES
+        self.now = 0.0
         for rank in RANKS:
             self.say(msg.JoinCall(rank, 2))
 
     def say(self, message: msg.Up) -> list[Effect]:
-        return self.machine.handle(NodeMessage("a", message), 0.0)
+        return self.machine.handle(NodeMessage("a", message), self.now)
 
     def restart(self, last_step: int, *refused: Refused) -> msg.BeginFrom | None:
         """An iteration fails after this step; None: the next begins as the cycle did."""
         epoch = self.machine.epoch
+        self.now += 1.0
         self.say(msg.FaultReported(epoch, 0, FaultKind.EXCEPTION))
         own = [msg.Numbering(epoch, rank, 2) for rank in RANKS]
         standings = tuple(msg.Standing(rank, own[rank], own[rank]) for rank in RANKS)

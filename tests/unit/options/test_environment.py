@@ -12,7 +12,6 @@ from holdfast.options.arguments import parse_args
 from holdfast.options.options import BY_NAME, FORMER, OPTIONS
 from holdfast.options.plan import LaunchPlan, make_plan
 from holdfast.options.without_effect import IDLE_VARIABLES, variables_without_effect
-from tests.tables import rows_of
 
 ROOT = Path(__file__).parents[3]
 SPECIFIED = """
@@ -36,10 +35,11 @@ local-ranks-filter node-rank master-addr master-port local-addr logs-specs term-
 workers-stop-timeout
 """
 """Specification 5.1; 5.2 is in test_arguments.py."""
+PAGE = (ROOT / "docs" / "environment.md").read_text(encoding="utf-8")
 DESCRIBED = {
     name: effect.strip()
-    for _, names, _, effect, _ in (
-        row.split("|", 4) for row in rows_of("environment.md", "| variable | read by | effect |")
+    for names, effect in re.findall(
+        r"^\| (`[A-Z].*?) \| (.*) \|$", PAGE.partition("## Options without effect")[0], re.MULTILINE
     )
     for name in re.findall("`([^`]+)`", names)
 }

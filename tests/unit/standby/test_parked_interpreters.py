@@ -107,6 +107,19 @@ def test_nothing_is_prepared_before_training_is_steady() -> None:
     assert machine.handle(TimePassed(), 110.0) == [Prepare(0), Prepare(1)]
 
 
+def test_where_no_restart_is_left_nothing_is_parked() -> None:
+    """What is parked already leaves: its memory is the training's."""
+    machine = standby()
+    steady(machine)
+    made_ready(machine, 0, 11.0)
+    machine.handle(CycleEnding(), 20.0)
+
+    assert machine.handle(RanksStarted(is_last=True), 21.0) == [Discard(0)]
+    assert machine.next_deadline() is None
+    assert machine.handle(RankConnected(0, 7), 22.0) == []
+    assert machine.handle(TimePassed(), 60.0) == []
+
+
 def test_ranks_that_have_reported_in_have_done_their_imports() -> None:
     """A second after the latest, nobody's start is disturbed any more."""
     machine = standby(3)
@@ -634,7 +647,16 @@ def test_a_rank_that_has_imported_nothing_yet_is_looked_at_again() -> None:
 
 
 _EVENTS = st.one_of(
-    st.sampled_from([Waiting(), RanksStarted(), RankConnected(0, 7), CycleEnding(), TimePassed()]),
+    st.sampled_from(
+        [
+            Waiting(),
+            RanksStarted(),
+            RanksStarted(is_last=True),
+            RankConnected(0, 7),
+            CycleEnding(),
+            TimePassed(),
+        ]
+    ),
     st.builds(Started, st.integers(0, 1), st.just(SHAPE)),
     st.builds(Nothing, st.integers(0, 1)),
     st.builds(NoRoom, st.integers(0, 1), st.just(MIB)),

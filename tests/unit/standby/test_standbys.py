@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,7 @@ from holdfast.standby.pure.parked_messages import ParkedReady, ParkedUnfit
 from holdfast.standby.standby_process import StandbyProcess
 from tests.waiting import until
 
+RANKS: Any = SimpleNamespace(formed=SimpleNamespace(restarts_left=1))
 PID = 2**22 + 1
 """Above the largest pid that Linux gives."""
 
@@ -54,7 +57,7 @@ def test_no_process_is_parked_once_that_was_given_up(
             lambda _: nobody,
             start_hook=None,
         )
-        node.on_event(CycleStarted(None))  # type: ignore[arg-type]
+        node.on_event(CycleStarted(RANKS))
         node.on_time()
 
         assert node.machine.given_up is not None
@@ -84,7 +87,7 @@ def test_a_process_that_is_gone_is_neither_signalled_nor_given_a_priority(
         node = standbys.Standbys(
             plan, 1, loop, [], "job", str(tmp_path), lambda _: nobody, start_hook=None
         )
-        node.on_event(CycleStarted(None))  # type: ignore[arg-type]
+        node.on_event(CycleStarted(RANKS))
         node.on_time()
         assert node.pids() == {PID}
         theirs.sendall(frames.encode(encode(words)))
@@ -94,6 +97,41 @@ def test_a_process_that_is_gone_is_neither_signalled_nor_given_a_priority(
         assert node.pids() == frozenset()
         assert signalled == []
         assert node.machine.is_idle, "others can still be prepared with the lowest priority"
+        node.end()
+
+
+@pytest.mark.parametrize(
+    ("left", "gets_restarts_back", "is_parked"),
+    [(1, False, True), (0, False, False), (0, True, True)],
+)
+def test_a_process_is_parked_where_a_restart_may_follow(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    left: int,
+    gets_restarts_back: bool,
+    is_parked: bool,
+) -> None:
+    ours, theirs = socket.socketpair()
+    monkeypatch.setattr(standbys, "park", lambda *_, **_options: StandbyProcess(PID, ours))
+    monkeypatch.setattr(standbys.child, "send_signal", lambda *_: True)
+    plan = WarmStandby(memory_mib_max=100, delay_s=0.0)
+    ranks: Any = SimpleNamespace(formed=SimpleNamespace(restarts_left=left))
+    with Loop() as loop, ours, theirs:
+        node = standbys.Standbys(
+            plan,
+            1,
+            loop,
+            [],
+            "job",
+            str(tmp_path),
+            lambda _: (["python"], {}, None),
+            start_hook=None,
+            gets_restarts_back=gets_restarts_back,
+        )
+        node.on_event(CycleStarted(ranks))
+        node.on_time()
+
+        assert node.pids() == ({PID} if is_parked else frozenset())
         node.end()
 
 
@@ -122,7 +160,7 @@ def test_a_restart_closes_no_trigger_for_memory_pressure(
             plan, 1, loop, [], "job", str(tmp_path), lambda _: shape, start_hook=None
         )
         for _, theirs in pairs:
-            node.on_event(CycleStarted(None))  # type: ignore[arg-type]
+            node.on_event(CycleStarted(RANKS))
             node.on_time()
             theirs.sendall(frames.encode(encode(ParkedReady(1024, {}))))
             until(lambda: loop.wait(0.1) or node.machine.is_settled, "it is parked")
@@ -156,7 +194,7 @@ def test_a_job_that_met_an_out_of_memory_kill_parks_no_more(
         node = standbys.Standbys(
             plan, 1, loop, [], "job", str(tmp_path), lambda _: nobody, start_hook=None
         )
-        node.on_event(CycleStarted(None))  # type: ignore[arg-type]
+        node.on_event(CycleStarted(RANKS))
         node.on_time()
         kills[scope] += 1
 

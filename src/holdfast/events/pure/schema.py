@@ -47,9 +47,7 @@ class LauncherStarted(Value):
 
     Attributes:
         job: Its name in the environment of processes.
-        name: Of the script.
         nproc: Ranks of this node.
-        schema_version: Of this file.
     """
 
     pid: Count = 0
@@ -62,15 +60,11 @@ class LauncherStarted(Value):
 
 
 class LaunchFacts(Value):
-    """The command line, code, versions and settings of a launcher, for reports. Secrets are hidden.
+    """How a launcher was started; secrets are hidden.
 
     Attributes:
-        command: Words of its command line.
-        folder: Its working directory.
-        commit: Of the git repository that holds it; changes that are not committed are not seen.
-        branch: Of that repository.
         versions: By name: `holdfast`, `Python`, `torch`, `CUDA`, `NCCL`, `driver`, `system`.
-        environment: Variables that holdfast, torch or NCCL read, as far as they are set.
+        environment: Variables that holdfast, torch or NCCL read.
     """
 
     command: tuple[Raw, ...] = ()
@@ -96,11 +90,11 @@ class StandingBy(Value):
 
 
 class LeaderMoved(Value):
-    """The launcher of this node leads the job from now on, as the one that led it has died.
+    """The launcher of this node leads the job from now on.
 
     Attributes:
-        term: From 1; the first leader's is 0.
-        before: The node that led.
+        term: From 1.
+        before: The node that led, and has died.
         votes: Of so many launchers.
         text: How its death was found.
     """
@@ -122,7 +116,7 @@ class WitnessJoined(Value):
 
 
 class WitnessLeft(Value):
-    """A witness is not there any more; the job goes on without it.
+    """A witness is lost; the job continues.
 
     Attributes:
         witness: Its name.
@@ -159,7 +153,6 @@ class JobOver(Value):
     """How the launcher's part of the job ended.
 
     Attributes:
-        end: In words.
         never_ran: Why this node had no ranks; null: it had.
     """
 
@@ -169,11 +162,11 @@ class JobOver(Value):
 
 
 class JobSucceeded(JobOver):
-    """The launcher's part of the job is over, and it succeeded."""
+    """This launcher's part of the job has succeeded."""
 
 
 class JobFailed(JobOver):
-    """The launcher's part of the job is over, and it failed or was ended."""
+    """This launcher's part of the job has failed, or was stopped."""
 
 
 # ---------------------------------------------------------------- cycles
@@ -192,10 +185,10 @@ class CycleOver(Value):
     """The cycle is over: ranks are asked to end.
 
     Attributes:
-        cause_local_rank: The local rank that failed, where it is of this node.
+        cause_local_rank: Where it is of this node.
         restart: Another cycle follows.
         at_once: Ranks have no grace.
-        silent_s: For how long a lost node had been silent.
+        silent_s: Of a lost node.
     """
 
     cause: Raw = ""
@@ -239,9 +232,7 @@ class RankExited(Value):
 
 
 class RankRaised(Value):
-    """An uncaught exception has ended the program of a rank; its exit handlers are over.
-
-    They have run or had their time. `worker_exited` follows.
+    """An uncaught exception has ended a rank's program; exit handlers have had their time.
 
     Attributes:
         exit_code: 1, as Python's.
@@ -254,10 +245,10 @@ class RankRaised(Value):
 
 
 class RankFailed(Value):
-    """A rank has failed by itself, and its last words were read.
+    """A rank has failed by itself.
 
     Attributes:
-        failure: Its kind: `missing file`, `port in use` ...; null: not known, as the others.
+        failure: Its kind: `missing file`, `port in use` ...; null: not known, as all below.
         what: Which file, port, peer.
         place: `file:line` in your code.
         stderr: Its last lines there, up to its exception.
@@ -274,14 +265,11 @@ class RankFailed(Value):
 
 
 class FirstCause(Value):
-    """All ranks of a failed cycle have ended: this failure of the node was the first.
-
-    Not after hangs that its monitors found.
+    """The first failure of this node in a cycle, when all ranks have ended; not after hangs.
 
     Attributes:
-        why: A sentence.
-        names_a_peer: Its error names another rank, so that one is preferred.
-        hung: The guard of its node ended it: it did not come back for a restart in place.
+        names_a_peer: Its error names another rank.
+        hung: It was killed as it did not come back for a restart in place.
     """
 
     rank: Count
@@ -293,11 +281,7 @@ class FirstCause(Value):
 
 
 class RankArmed(Value):
-    """A rank has reported in to its monitor.
-
-    Attributes:
-        sections: Names.
-    """
+    """A rank has reported in to its monitor."""
 
     local_rank: Count
     rank: Count
@@ -311,7 +295,7 @@ class PagesRead(Value):
     Attributes:
         at: From this instant on.
         final: The cycle is over.
-        verdict: All ranks have just been looked at for a hang.
+        verdict: All ranks were just inspected for a hang.
         ranks: By local rank: `rank`, `heartbeat_at`, `first_heartbeat_at`, `left_at`,
             `outside_since`, `longest_gap_s` (between heartbeats), `iteration`, `steps` (of its
             optimizer, where it reports nothing else), `open` (sections and since when), `sections`:
@@ -340,24 +324,21 @@ class SnapshotsOn(Value):
 
 
 class SnapshotsOff(Value):
-    """Ranks of this node asked for memory for snapshots, and got none in this cycle."""
+    """Snapshots get no memory in this cycle."""
 
     why: Raw = ""
 
 
 class SnapshotsTaken(Value):
-    """Ranks of this node have taken snapshots in this cycle, so many so far ([when](report.md)).
-
-    Counts and seconds are those of one rank, the one with the most.
+    """Snapshots so far in this cycle ([when](report.md)), of the rank of this node with the most.
 
     Attributes:
-        taken: How many.
         skipped: No slot was free, or no memory.
-        seconds: That they have added to the time of the training.
+        seconds: Added to the training.
         step_s: One step without; null: not known.
-        step: Of the newest that all ranks of the node have; null: there is none.
+        step: Of the newest that all ranks of the node have; null: none.
         last_step: That a rank of the node has ended.
-        every: One of so many steps is taken; 0: not agreed yet.
+        every: One of so many steps; 0: not agreed yet.
         at: When the newest was taken; null: in an earlier cycle.
     """
 
@@ -372,12 +353,12 @@ class SnapshotsTaken(Value):
 
 
 class SnapshotRefused(Value):
-    """A rank could not begin from the snapshot that was chosen: the next cycle has an older one.
+    """A rank could not begin from its snapshot: the next cycle has an older one.
 
     Attributes:
         step: Of the snapshot.
         of_cycle: That had taken it.
-        file: Its name on disk; empty: it is in memory.
+        file: Its name on disk; empty: in memory.
     """
 
     rank: Count
@@ -393,9 +374,9 @@ class SnapshotRestored(Value):
     Attributes:
         step: Of the snapshot.
         of_cycle: That had taken it.
-        lost_steps: Steps that are computed again; null: not known.
-        why: No newer one could be used; empty: it is the newest that all have.
-        file: Its name on disk, where another job has left it; empty: it is in memory.
+        lost_steps: Computed again; null: not known.
+        why: Why no newer one was used; empty: none is newer.
+        file: Its name on disk; empty: in memory.
     """
 
     step: Count
@@ -414,21 +395,19 @@ class ControlRequest(Value):
 
 
 class InPlaceRestart(Value):
-    """The ranks have entered their function again ([in place](inprocess.md)), without the launcher.
+    """Ranks have entered their function again ([in place](inprocess.md)).
 
     Attributes:
-        call: Which call of the function begins; the first was 0.
+        call: Of the function, from 0.
         causes: The first eight: `rank`, `kind`, `text`.
-        n_causes: How many there were.
-        progress_at: Where a rank hung, its last progress.
+        progress_at: The last of a rank that hung.
         noticed_at: The abort reached the node.
         entered_at: Its ranks entered the function.
         culprits: After a hang, as of an `incident`.
         verdict: The same.
         reason: The same.
-        step: Of the [snapshot](snapshots.md) that all ranks begin from; null: from none, or as the
-            cycle began.
-        lost_steps: Steps that are computed again; null: not known.
+        step: Of the [snapshot](snapshots.md) that all begin from; null: none, or as the cycle.
+        lost_steps: Computed again; null: not known.
     """
 
     call: Count
@@ -446,10 +425,9 @@ class InPlaceRestart(Value):
 
 # ---------------------------------------------------------------- monitors
 class RanksJudged(Value):
-    """All ranks were looked at, and judged.
+    """All ranks were inspected, and judged.
 
     Attributes:
-        incident: Its number.
         verdict: How they hang.
         overdue: Ranks of this node.
         without: Nodes whose evidence is missing.
@@ -469,7 +447,7 @@ class RanksJudged(Value):
 
 
 class HangFound(RanksJudged):
-    """All ranks were looked at because one is hung."""
+    """All ranks were inspected because one is hung."""
 
 
 class StallFound(RanksJudged):
@@ -489,11 +467,7 @@ class MonitorExited(Value):
 
 # ---------------------------------------------------------------- written by a training
 class FaultInjected(Value):
-    """A fault was injected; written by your training, into a file of its own.
-
-    Attributes:
-        step: In which it struck.
-    """
+    """Written by your training: a fault was injected."""
 
     rank: Count
     step: int
@@ -501,10 +475,10 @@ class FaultInjected(Value):
 
 
 class TrainingResumed(Value):
-    """The training goes on from a checkpoint; written by it, into a file of its own.
+    """Written by your training: it continues from a checkpoint.
 
     Attributes:
-        step: Steps done according to the checkpoint.
+        step: Of the checkpoint.
     """
 
     step: int

@@ -51,7 +51,7 @@ from holdfast.base.pure.wording import count
 from holdfast.evidence.pure.evidence import GroupDigest, RankDigest, Verdict
 from holdfast.inplace.pure import messages as msg
 from holdfast.inplace.pure.job_calls import Cause, FaultKind
-from holdfast.inplace.pure.timing import StartFaults
+from holdfast.inplace.pure.timing import FaultsInARow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -159,7 +159,9 @@ class Coordinator:
         """FORMING: given up then. ABORTING: those not back are killed then."""
         self._complete_at: float | None = None
         self._not_before = 0.0
-        self._start_faults = StartFaults(timeouts.max_start_faults)
+        self._began_at = 0.0
+        """RUNNING: when the epoch was committed."""
+        self._faults = FaultsInARow(timeouts.max_start_faults)
         self._holdings: dict[str, Holdings] = {}
         """By node: the snapshots of its ranks, when they were ready."""
         self._awaits_places = False
@@ -251,7 +253,7 @@ class Coordinator:
         self._members[rank] = _Member(node)
         if len(self._members) < self._world:
             return []
-        return self._commit([], base=-1)
+        return self._commit([], now, base=-1)
 
     def _why_not(self, hello: msg.JoinCall) -> str | None:
         rank = hello.rank
@@ -383,9 +385,9 @@ class Coordinator:
             self._causes.append(cause)
         if self.phase is not CallPhase.RUNNING:
             return []
-        wait_s = self._start_faults.wait_s(at_start=at_start)
+        wait_s = self._faults.wait_s(now - self._began_at, at_start=at_start)
         if wait_s is None:
-            times, most = self._start_faults.in_a_row, self._timeouts.max_start_faults
+            times, most = self._faults.at_start, self._timeouts.max_start_faults
             return self._over(
                 f"gave up after {count(times, 'iteration')} in a row that failed at the start, "
                 "before the function was entered or in its init_process_group "
@@ -484,23 +486,24 @@ class Coordinator:
                 )
             holders[numbering.place] = rank
         free = [place for place in range(world) if place not in holders]
-        return self._commit(free, base=base)
+        return self._commit(free, now, base=base)
 
-    def _commit(self, terminated: list[int], *, base: int) -> list[Effect]:
+    def _commit(self, terminated: list[int], now: float, *, base: int) -> list[Effect]:
         causes = self._causes_in_order()
         verdict = self._verdict()
         self._causes, self._ended_for_hang = [], {}
         self._base = base
         self.epoch += 1
         self.phase = CallPhase.RUNNING
+        self._began_at = now
         self._barrier_at = None
         self._awaits_places = bool(self._holdings) and not self._begins_as_the_cycle()
         for member in self._members.values():
             member.done = False
             member.place = None
         self._waiting = len(self._members)
-        start_faults = self._start_faults.in_a_row
-        about = causes, start_faults, verdict, self._awaits_places
+        rows = self._faults
+        about = causes, rows.at_start, verdict, self._awaits_places, rows.at_once
         return [msg.Commit(self.epoch, base, tuple(terminated), *about)]
 
     def _causes_in_order(self) -> tuple[Cause, ...]:

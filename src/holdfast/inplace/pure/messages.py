@@ -210,7 +210,8 @@ class Commit(Value):
     assignment. ``causes``: of the epoch before. ``start_faults``: how many epochs before
     this one have failed at their start, one after the other. ``verdict``: which ranks held up the
     others, after a hang; None: there was none, or a rank died in another way. ``snapshots``: ranks
-    say which places they get, and :class:`BeginFrom` follows.
+    say which places they get, and :class:`BeginFrom` follows. ``faults_at_once``: how many epochs
+    before this one have failed at once, one after the other.
     """
 
     epoch: Epoch
@@ -220,6 +221,7 @@ class Commit(Value):
     start_faults: Count = 0
     verdict: Verdict | None = None
     snapshots: bool = False
+    faults_at_once: Count = 0
 
 
 class BeginFrom(Value):

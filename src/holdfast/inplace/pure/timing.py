@@ -115,33 +115,47 @@ LEAVE_S = 10.0
 """How long a rank that leaves waits for its collectives to be aborted, at most."""
 
 
-# ---------------------------------------------------------------- faults at the start
+# ---------------------------------------------------------------- faults again and again
 MAX_START_FAULTS = 12
 """Restarts in a row, by default: with their waits they take nearly two minutes."""
+AT_ONCE_S = 0.1
+"""A function that fails within this time has hardly run: not to be called again as fast."""
 _FIRST_WAIT_S = 0.1
 _WAIT_S_MAX = 30.0
 
 
-class StartFaults:
-    """Iterations in a row that failed at their start, of one call: their waits, and the end.
+class FaultsInARow:
+    """Iterations in a row that led nowhere, of one call: their waits, and the end.
 
     A fault before the function is entered, or in its ``init_process_group``, is one of the host,
-    the network or a plug-in: the next iteration, milliseconds later, has it too. ``most``: restarts
-    in a row after such faults; None: without end, and without waits.
+    the network or a plug-in: the next iteration, milliseconds later, has it too. So has one of a
+    function that fails at once: that one is called as often as it fails, but not thousands of times
+    in a second. ``most``: restarts in a row after faults at the start; None: without end, and
+    without any wait.
+
+    Attributes:
+        at_start: Iterations in a row that failed at their start.
     """
 
     def __init__(self, most: int | None) -> None:
         self._most = most
-        self.in_a_row = 0
+        self.at_start = 0
+        self._at_once = 0
 
-    def wait_s(self, *, at_start: bool) -> float | None:
+    @property
+    def at_once(self) -> int:
+        """Those that failed within ``AT_ONCE_S``, for whichever reason; one alone is no row."""
+        return self._at_once if self._at_once > 1 else 0
+
+    def wait_s(self, ran_s: float, *, at_start: bool) -> float | None:
         """An iteration has failed: how long the next one waits, in seconds; None: there is none."""
-        self.in_a_row = self.in_a_row + 1 if at_start else 0
-        if self._most is None or not self.in_a_row:
+        self.at_start = self.at_start + 1 if at_start else 0
+        self._at_once = self._at_once + 1 if ran_s < AT_ONCE_S else 0
+        if self._most is None:
             return 0.0
-        if self.in_a_row > self._most:
+        if self.at_start > self._most:
             return None
-        return wait_s(self.in_a_row)
+        return wait_s(max(self.at_start, self._at_once))
 
 
 def wait_s(in_a_row: int) -> float:

@@ -27,8 +27,8 @@ class Ending(enum.Enum):
     SPARE = (
         0,
         (
-            "the job succeeded, and this node had no place in any of its cycles: it was a spare, "
-            "or came after the end, and its last line says that it never ran the script"
+            "the job succeeded without this node: a spare, or one that came after the end; its "
+            "last line says that it never ran the script"
         ),
         "no",
     )
@@ -42,28 +42,22 @@ class Ending(enum.Enum):
     )
     UNHEALTHY = (
         0,
-        (
-            "this node of several is not healthy (health checks) and leaves the job to the"
-            " others; the error names the fault"
-        ),
+        ("this node of several is not healthy (health checks); the error names the fault"),
         "on another node",
     )
     OTHERS_FAILED = (0, "min-healthy: the job failed, but no rank of this node did", "no")
     SIGNALLED_WELL = (
         0,
         (
-            "stopped by a signal (SIGTERM ...) while this node waited for the others: all its "
-            "ranks had ended well before"
+            "stopped by a signal (SIGTERM ...) when all its ranks had ended well, and it waited "
+            "for the others"
         ),
         "no",
     )
     FAILED = (1, "ranks failed and --max-restarts are used up", "yes")
     SIGNALLED = (
         1,
-        (
-            "stopped by a signal (SIGTERM ...), however the ranks ended: they may have saved "
-            "their work, and the job is not complete"
-        ),
+        ("stopped by a signal (SIGTERM ...), however the ranks ended: the job is not complete"),
         "yes",
     )
     SHUT_DOWN = (
@@ -73,17 +67,14 @@ class Ending(enum.Enum):
     )
     NO_NODE_LEFT = (
         1,
-        (
-            "the only node is not healthy, or so many nodes were excluded or unhealthy that "
-            "the others cannot continue the job"
-        ),
+        ("the only node is not healthy, or excluded and unhealthy nodes leave too few"),
         "on other nodes",
     )
     HOSTED_A_FAILED_JOB = (
         1,
         (
-            "this node was excluded or not healthy, its launcher stayed to lead, "
-            "and the job of the others failed (with the job's code, if that is not 1)"
+            "this node left, its launcher stayed to lead, and the job of the others failed (with"
+            " the job's code, if that is not 1)"
         ),
         "yes",
     )
@@ -92,7 +83,7 @@ class Ending(enum.Enum):
         1,
         (
             "the node was refused (its number is taken, its number of ranks does not fit, or it "
-            "was started for another job: another script, module or function)"
+            "runs another script, module or function)"
         ),
         "yes; one of another job at an endpoint of its own",
     )
@@ -110,25 +101,22 @@ class Ending(enum.Enum):
     )
     NO_PROGRESS = (
         NO_RESTART,
-        (
-            "another attempt would not help: no progress in --ft-max-no-progress-cycles failed "
-            "cycles in a row"
-        ),
+        ("no progress in --ft-max-no-progress-cycles failed cycles in a row"),
         "no",
     )
     SAME_FAILURE = (
         NO_RESTART,
         (
-            "another attempt would not help: the same failure, at the same line of the script, "
-            "ended --ft-max-same-failures cycles in a row without progress"
+            "the same failure, at the same line of the script, ended --ft-max-same-failures "
+            "cycles in a row without progress"
         ),
         "no",
     )
     NO_USE = (
         NO_RESTART,
         (
-            "a rank exited with 93: it knows that another attempt would not help, however many "
-            "restarts are left and whatever else was asked for (all nodes)"
+            "a rank exited with 93, however many restarts are left and whatever else was asked "
+            "for (all nodes)"
         ),
         "no",
     )

@@ -101,7 +101,9 @@ def why_cold(prepared: Shape, wanted: Shape, assumed: Mapping[str, str] = {}) ->
 
 # ---------------------------------------------------------------- events
 class RanksStarted(Value):
-    """All ranks of a cycle have been started."""
+    """All ranks of a cycle have been started; ``is_last``: no restart is left."""
+
+    is_last: bool = False
 
 
 class Started(Value):
@@ -424,6 +426,10 @@ class ParkedInterpreters:
             case Waiting():
                 self._steady_at, self._has_ranks = now, False
                 self._on_time(now)
+            case RanksStarted(is_last=True):
+                self._steady_at, self._has_ranks = None, True
+                for local_rank in self._in(ParkedState.PREPARING, ParkedState.READY):
+                    self._drop(local_rank)
             case RanksStarted():
                 self._steady_at, self._has_ranks = now + self.delay_s, True
                 self._has_begun = self._is_busy = False

@@ -1,0 +1,139 @@
+"""A training without torch, for tests of the launcher's part of snapshots.
+
+Its state is the number of steps. It speaks the protocol of a rank and fills its memory as the
+library does, in a tenth of the time that importing torch takes. ``STEPS`` and ``FAULTS`` are those
+of ``test_snapshots.TRAINING``; all ranks make a step together.
+"""
+
+import hashlib
+import os
+import signal
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.arena.arena import ArenaMemory
+from holdfast.arena.pure import layout
+from holdfast.arena.pure.snapshots import Held
+from holdfast.arena.pure.tensors_head import Head, Tensor, parse
+from holdfast.arena.sums import checksum
+from holdfast.snapshot._launcher_link import LauncherLink, NoArenaError
+
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+CYCLE = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+OUT = os.environ["OUT"]
+NAME = "steps"
+N_WORDS = 4096
+HEAD = Head([Tensor(NAME, "I64", (N_WORDS,))], metadata_bytes=64)
+BOUND_S = 60.0
+FAULTS = [it.split(":") for it in os.environ.get("FAULTS", "").split(",") if it]
+
+
+def say(text: str) -> None:
+    with Path(OUT, "said").open("a") as file:
+        file.write(f"{CYCLE} {RANK} {text}\n")
+
+
+class Lockstep:
+    """All ranks of this host come to the end of a step together; it raises where one is gone."""
+
+    def __init__(self) -> None:
+        job = f"{os.environ.get('EVERYBODY', OUT)}/{CYCLE}"
+        address = "\0" + hashlib.sha256(job.encode()).hexdigest()  # a path may be too long for one
+        self._peers: list[socket.socket] = []
+        if RANK == 0:
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(address)
+                listener.listen()
+                listener.settimeout(BOUND_S)
+                self._peers = [listener.accept()[0] for _ in range(WORLD - 1)]
+            return
+        peer = socket.socket(socket.AF_UNIX)
+        until = time.monotonic() + BOUND_S
+        while True:
+            with suppress(ConnectionRefusedError):
+                peer.connect(address)
+                break
+            assert time.monotonic() < until, "rank 0 does not listen"
+            time.sleep(0.01)
+        self._peers = [peer]
+
+    def wait(self) -> None:
+        if RANK == 0:
+            self._receive()
+        for peer in self._peers:
+            peer.sendall(b".")
+        if RANK:
+            self._receive()
+
+    def _receive(self) -> None:
+        for peer in self._peers:
+            peer.settimeout(BOUND_S)
+            if not peer.recv(1):
+                raise RuntimeError("Connection closed by peer [127.0.0.1]:1")  # as gloo has it
+
+
+class Memory:
+    """Two slots, written in turn."""
+
+    def __init__(self) -> None:
+        link = LauncherLink(os.environ["FT_LAUNCHER_IPC_SOCKET"], RANK)
+        self._answer, fd = link.open_arena(HEAD.n_bytes, 2)
+        self._arena = ArenaMemory(fd)
+        for slot in range(2):
+            self._arena.reserve(slot, HEAD.n_bytes)
+        self._maps = [memoryview(self._arena.map_slot(slot)) for slot in range(2)]
+
+    def restored(self) -> int:
+        """The step to begin from; 0: from the start."""
+        chosen, file = self._answer.restore, self._answer.file
+        self._arena.words[layout.LAST_STEP] = chosen.step if chosen else 0
+        if chosen is None:
+            say("anew")
+            return 0
+        memory = memoryview(Path(file.path).read_bytes()) if file else self._maps[self._answer.slot]
+        found = parse(memory[: HEAD.n_bytes])
+        begin = found.data_at + found.placed[NAME].begin
+        (step,) = memory[begin : begin + 8].cast("q")
+        assert step == chosen.step
+        return step
+
+    def take(self, step: int) -> None:
+        arena, slot = self._arena, step % 2
+        if self._answer.restore is not None and self._answer.file is None:
+            slot = (step - self._answer.restore.step + self._answer.slot) % 2
+        arena.words[layout.LAST_STEP] = step
+        arena.begin(slot)
+        head = HEAD.render(f'{{"step":"{step}"}}')
+        assert head is not None
+        file = head + step.to_bytes(8, "little") * N_WORDS
+        self._maps[slot][: len(file)] = file
+        arena.commit(slot, Held(RANK, WORLD, self._answer.cycle, 0, step), len(file))
+        arena.store_sum(slot, step + 1, checksum(memoryview(file)))
+
+
+def main() -> None:
+    memory = None
+    with suppress(NoArenaError):
+        memory = Memory()
+    step = memory.restored() if memory else 0
+    say(f"begins {step}")
+    lockstep = Lockstep()
+    while step < int(os.environ["STEPS"]):
+        lockstep.wait()
+        step += 1
+        time.sleep(0.005)
+        for what, *place in FAULTS:
+            if [CYCLE, step, RANK] == [int(each) for each in place]:
+                if what == "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                raise RuntimeError("as planned")
+        if memory:
+            memory.take(step)
+        if step == 10:
+            say("step10")
+    say(f"ends {step}")
+
+
+main()
