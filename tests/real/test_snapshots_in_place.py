@@ -44,8 +44,6 @@ def weights(model):
 def train_from_start(call):
     rank, world = now()
     note(cycle=CYCLE, called=call.iteration, rank=rank, world=world)
-    if "FT_LAUNCHER_IPC_SOCKET" in os.environ and world == 1:
-        time.sleep(60)  # a rank was killed, and the launcher is about to end this one, too
     dist.init_process_group("gloo")
     torch.manual_seed(1)
     inner = torch.nn.Sequential(
@@ -104,7 +102,17 @@ def train_from_start(call):
     dist.barrier()
     dist.destroy_process_group()
 
-MORE = {"rank_assignment": Compose(MaxActiveWorldSize(ACTIVE), ShiftRanks())}
+class AwaitsLauncher(inprocess.finalize.Finalize):
+    def __call__(self, state):
+        kills = [(int(fault[1]), int(fault[2])) for fault in FAULTS if fault[0] == "kill"]
+        if "FT_LAUNCHER_IPC_SOCKET" in os.environ and (CYCLE, state.iteration) in kills:
+            time.sleep(60)  # it ends this rank, which would begin alone if it were faster
+        return state
+
+MORE = {
+    "rank_assignment": Compose(MaxActiveWorldSize(ACTIVE), ShiftRanks()),
+    "finalize": AwaitsLauncher(),
+}
 
 @wrapper(**(IMPATIENT if "hang" in os.environ.get("FAULTS", "") else QUICK), **MORE)
 def train(call: CallWrapper):
