@@ -255,8 +255,8 @@ def test_a_node_that_is_lost_costs_the_steps_since_the_kept_one(
     nodes: Nodes, undisturbed: dict[int, list[str]]
 ) -> None:
     """Its peer sends the state of its rank to the spare that takes its place."""
-    source, keep = faulty("", endless=True), "--ft-snapshot-keep=1000"
-    jobs = [nodes.add(source, "2", keep) for _ in range(3)]
+    source = faulty("", endless=True, source=TRAINING)
+    jobs = [nodes.add(source, "2", "--ft-snapshot-keep=1000") for _ in range(3)]
     a = jobs[0]
     until(lambda: a.events("snapshot_kept"), "a step is kept", LONG_S)
     [kept] = a.events("snapshot_kept")

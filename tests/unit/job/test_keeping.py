@@ -34,7 +34,7 @@ def asked() -> Keeping:
     """For step 12, at 100.0."""
     keeping = begun()
     assert keeping.time_passed(100.0) == [Keep(0, 0)]
-    assert keeping.missed(Missed("a", 0, 0, 10), 100.1) == [Keep(0, 12)]
+    assert keeping.missed(Missed("a", 0, 0, 10), 100.0) == [Keep(0, 12)]
     return keeping
 
 

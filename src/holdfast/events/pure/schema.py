@@ -395,7 +395,7 @@ class SnapshotKept(Value):
         step: Of the snapshot.
         of_cycle: That had taken it.
         n_bytes: Of all ranks.
-        seconds: From the leader's question to the last copy.
+        seconds: From the leader's decision to the last copy.
     """
 
     step: Count

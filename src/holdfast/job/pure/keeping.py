@@ -58,6 +58,8 @@ class Keeping:
     _step: int | None = field(default=None, init=False)
     """That is being kept; 0: the ranks are asked how far they are; None: none is."""
     _asked_at: float = field(default=0.0, init=False)
+    _named_at: float = field(default=0.0, init=False)
+    """When the leader asked, and when it named the step."""
     _margin: int = field(default=_MARGIN, init=False)
     _every: int = field(default=0, init=False)
     _complete: dict[str, msg.Complete] = field(default_factory=dict, init=False)
@@ -110,6 +112,7 @@ class Keeping:
         if step:
             more = max(0, missed.step - step) + 1
             self._margin = min(self._margin + more, _MARGIN_MAX)
+        self._named_at = now
         return [self._ask_beyond(missed.step)]
 
     def _warn(self, missed: msg.Missed) -> list[msg.Keep | Note]:
@@ -136,7 +139,7 @@ class Keeping:
         self._margin = max(_MARGIN, self._margin // 2)
         self.due_at = max(now, self._asked_at + self.period_s)
         n_bytes = sum(it.n_bytes for it in self._complete.values())
-        return [msg.Kept(self._cycle, snapshot, n_bytes, now - self._asked_at)]
+        return [msg.Kept(self._cycle, snapshot, n_bytes, now - self._named_at)]
 
     def stop(self) -> None:
         """The cycle is over."""

@@ -373,7 +373,7 @@ class Member:
     """Of the last cycle of this node, if it failed here."""
     _holdings: Holdings | None = field(default=None, init=False)
     _holdings_of: int = field(default=-1, init=False)
-    """They were read at the end of this cycle."""
+    """The cycle that had ended when they were read."""
     _requests: list[ControlRequested] = field(default_factory=list, init=False)
     _stop: msg.StopCycle | None = field(default=None, init=False)
     """Of the last cycle; None: it runs, or has ended without one."""
