@@ -12,6 +12,7 @@ import signal
 import socket
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -271,6 +272,22 @@ def test_one_copy_of_a_rank_is_received_at_a_time(receiver: CopyNode) -> None:
         assert answer == messages.CopyTurnedDown("another copy of rank 0 is being received")
 
 
+def test_a_copy_that_stalls_makes_way_for_another_one() -> None:
+    """Its sender may be a node that was lost; another one has the same snapshot."""
+    before = "import holdfast.arena.copy_transfer as it; it.STALLED_S = 0.1\n"
+    with CopyNode(before=before) as receiver, CopyNode() as sender:
+        own, replica = sender.arena(), receiver.hold(0)
+        held = taken(own, 0, 5)
+        with begun(receiver):
+
+            def is_pushed() -> bool:
+                sender.push(own, held, receiver)
+                return bool(sender.outcome() == CopyPushed(5))
+
+            until(is_pushed, "the copy")
+        assert steps(replica) == {5: True}
+
+
 GARBAGE = [
     b"",
     b"\0",
@@ -504,5 +521,7 @@ def test_it_has_little_memory_and_low_priority(sender: CopyNode, receiver: CopyN
     for node in (sender, receiver):
         status = proc.status(node.process.pid)
         assert os.getpriority(os.PRIO_PROCESS, node.process.pid) == 10
+        autogroup = Path(f"/proc/{node.process.pid}/autogroup")
+        assert not autogroup.exists() or autogroup.read_text().endswith("nice 10\n")
         kib = {kind: int(status[kind].split()[0]) for kind in (b"RssAnon", b"RssFile")}
         assert kib[b"RssAnon"] < 15 << 10, kib
