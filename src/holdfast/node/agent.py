@@ -45,7 +45,7 @@ from holdfast.inplace.pure.job_calls import (
     RestartedInPlace,
 )
 from holdfast.job.pure.exit_codes import Ending
-from holdfast.job.pure.leader import ReadIteration, WitnessMoved
+from holdfast.job.pure.leader import ReadIteration, StepDown, WitnessMoved
 from holdfast.job.pure.member import (
     CycleStopping,
     HoldingsRead,
@@ -494,7 +494,7 @@ class NodeAgent:
         if isinstance(effect, Decision):
             self._log.publish(effect)
             return
-        if isinstance(effect, ToShell | machine.SendOn):
+        if isinstance(effect, ToShell | machine.SendOn | StepDown):
             self._log.move(effect)
             if isinstance(effect, Leads):
                 about = effect.round.leader, len(effect.offers), effect.text
