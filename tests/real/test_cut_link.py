@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base import clock
 from tests.real.harness import Job, Launcher, kill
 from tests.real.hosts import Network, ip, network
 from tests.real.nodes import (
@@ -155,6 +156,32 @@ def test_leadership_moves_between_hosts_while_another_host_is_cut_off(hosts: Hos
     )
     hosts.end()
     assert [job.wait() for job in jobs[1:]] == [0, 0, 0, 0]
+    assert not any(job.leftovers() for job in jobs)
+
+
+def test_leadership_moves_when_the_leader_s_host_is_cut_off(hosts: Hosts) -> None:
+    """Two of three start again without it; when the link is back, it joins them, as another spare.
+
+    No ranks of the two cycles are alive at a time.
+    """
+    jobs = [hosts.add("2:3") for _ in range(3)]
+    first = in_cycle(0, *jobs)
+    leader, others = jobs[0], jobs[1:]
+    cut_at = clock.monotonic()
+    hosts.cut(0)
+    after = in_cycle(1, *others)
+    started = max(started_at(job, 1) for job in others)
+    over = until(lambda: leader.events("cycle_stopped"), "its ranks are gone")[0]
+    assert float(over["t"]) < started
+    assert started - cut_at < 2.5 * hosts.silence_s, "for a busy machine; 1.5 where it is not"
+    assert not any(Path(f"/proc/{told['pid']}").exists() for told in first)
+    assert {told["RANK"] for told in after} == {"0", "1"}
+    assert leader.said("this launcher does not lead the job any more")
+
+    hosts.heal(0)
+    until(lambda: leader.said(r"the launcher at \S+ leads the job now"), "its return")
+    hosts.end()
+    assert [job.wait() for job in jobs] == [0, 0, 0]
     assert not any(job.leftovers() for job in jobs)
 
 

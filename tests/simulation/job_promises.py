@@ -10,6 +10,7 @@
 - R-3: a launcher that was started for another job is in no round, neither with ranks nor as a
   spare, and never says that it succeeded.
 - B-1: restarts never exceed the budget.
+- S-1: no leader decides after one of a later term has. S-2: two leaders never have a lease.
 - K-1: nobody leaves while its ranks run, unless they cannot be killed; only living ranks are
   signalled, and nothing is swept or checked beside them.
 - K-2: no failure of a node is told while a monitor takes evidence of another of its ranks. No cycle
@@ -37,9 +38,11 @@ from holdfast.job.pure.membership import (
     LeaderBeat,
     NodeRefused,
     OpenIncident,
+    Resigned,
     Round,
     StopCycle,
     StopWhy,
+    elector,
 )
 from holdfast.job.pure.rules import RestartPolicy
 from holdfast.job.pure.succession import Leads
@@ -68,7 +71,7 @@ class JobPromises:
         rounds: All so far.
         end: How the leader ended the job; None: it has not.
         open_since: When the job began, or the last cycle was stopped.
-        running: Nodes whose ranks run, by cycle; those that can keep to R-1.
+        running: Nodes whose ranks run, by term and cycle; those that can keep to R-1.
     """
 
     def __init__(
@@ -92,14 +95,21 @@ class JobPromises:
         self._was_taken_over = False
         """And no round has been formed since."""
         self._terms: set[int] = {0}
+        self._acts_in = 0
+        """The term of the last leader that has decided anything."""
         self.open_since = 0.0
-        self.running: Counter[int] = Counter()
+        self.running: Counter[tuple[int, int]] = Counter()
         self._stopped = True
         self._looked_at: float | None = None
         """When the open incident was opened."""
         self._growths = 0
         self._succeeded: set[tuple[int, str]] = set()
         self._failed: set[tuple[int, str]] = set()
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether a leader has ended the job so."""
+        return any(end.outcome is JobOutcome.SUCCEEDED for end in self._ends)
 
     # ------------------------------------------------------------ what happens
     def note_failure(self, one: SimulatedNode) -> None:
@@ -113,7 +123,7 @@ class JobPromises:
         if cycle is None:
             return
         if one.lawful and not one.dozes:
-            self.running[cycle] -= 1
+            self.running[one.running_term, cycle] -= 1
         one.dozes = False
         ended_well = not one.failing or (self._scenario.rules.survives_ranks and one.has_completed)
         if one.alive and ended_well and not one.told_to_stop:
@@ -122,13 +132,13 @@ class JobPromises:
     def break_rules(self, one: SimulatedNode) -> None:
         """From now on this one may overlap with others through no fault of the machines."""
         if one.lawful and one.running is not None and not one.dozes:
-            self.running[one.running] -= 1
+            self.running[one.running_term, one.running] -= 1
         one.lawful = False
 
     def falls_asleep(self, one: SimulatedNode) -> None:
         """Its ranks do nothing, until it wakes and finds out whether they may."""
         if one.lawful and one.running is not None and not one.dozes:
-            self.running[one.running] -= 1
+            self.running[one.running_term, one.running] -= 1
             one.dozes = True
 
     def is_awake(self, one: SimulatedNode, since: float) -> None:
@@ -139,18 +149,20 @@ class JobPromises:
         if one.lawful and one.running is not None:
             newest = self.rounds[-1].cycle
             self._check(
-                one.running == newest,
+                one.running == newest and one.running_term == self.rounds[-1].term,
                 f"R-1: ranks of cycle {one.running} of {one.name} outlive its sleep by "
                 f"{self._clock.now - since:.1f} s, beside cycle {newest}",
             )
-            self.running[one.running] += 1
+            self.running[one.running_term, one.running] += 1
 
     # ------------------------------------------------------------ decisions
     def check_vote(self, one: SimulatedNode, target: SimulatedNode) -> None:
         """A launcher gives its vote to another one: it is not with a third."""
-        bound_to = one.bound_to
+        bound_to, for_s = one.bound_to, self._clock.now - one.voted_at
         if bound_to is None or not bound_to.alive or bound_to.has_quit:
             return
+        if self._scenario.store is None and for_s >= self._scenario.pace.fence_s - 0.001:
+            return  # it has heard nothing since
         leader = bound_to.leader
         has_gone = leader is not None and leader.phase is LeaderPhase.CLOSED
         self._check(
@@ -161,13 +173,34 @@ class JobPromises:
         """A launcher leads: S-1."""
         self._check(leads.term not in self._terms, f"S-1: two leaders in term {leads.term}")
         self._terms.add(leads.term)
+        if self._scenario.store is not None:
+            for other in self._by_node.values():
+                leader = other.leader
+                is_there = other is not one and other.alive and not other.has_quit
+                self._check(
+                    not is_there or leader is None or leader.phase is LeaderPhase.CLOSED,
+                    f"S-1: {one.name} leads, and {other.name} does",
+                )
+
+    def _check_leader(self, home: SimulatedNode) -> None:
+        """It decides: S-1, S-2."""
+        leader = home.leader
+        if leader is None or self._scenario.rules.is_of_one:
+            return
+        self._check(
+            leader.term >= self._acts_in,
+            f"S-1: {home.name} decides in term {leader.term}, and another has in {self._acts_in}",
+        )
+        if leader.term == self._acts_in:
+            return
         for other in self._by_node.values():
-            leader = other.leader
-            is_there = other is not one and other.alive and not other.has_quit
-            self._check(
-                not is_there or leader is None or leader.phase is LeaderPhase.CLOSED,
-                f"S-1: {one.name} leads, and {other.name} does",
-            )
+            rival = other.leader
+            is_there = other is not home and other.alive and not other.has_quit
+            if is_there and rival is not None and rival.phase is not LeaderPhase.CLOSED:
+                is_idle = self._scenario.store is not None or rival.phase is LeaderPhase.ENDING
+                is_idle = is_idle or not rival.lease.is_held(self._clock.now)
+                self._check(is_idle, f"S-2: {home.name} decides, and {other.name} has a lease")
+        self._acts_in = leader.term
         for other in self._by_node.values():
             if other.stuck:
                 self.break_rules(other)  # as one that is cut off, and cannot end its ranks
@@ -177,9 +210,19 @@ class JobPromises:
 
     def check_decision(self, home: SimulatedNode, decision: Decision) -> None:
         """The leader says this to all."""
-        self._home = home
-        if isinstance(decision, LeaderBeat):
+        if isinstance(decision, LeaderBeat) and not decision.lease_s:
+            home.has_lapsed = True
+        if isinstance(decision, LeaderBeat | Resigned):
             return
+        leader = home.leader
+        if leader is not None and leader.term < self._acts_in and decision != leader.end:
+            has_ended = leader.phase is LeaderPhase.ENDING
+            if has_ended and isinstance(decision, NodeRefused):
+                return  # of a job that had ended for it before the other one led
+        elif leader is not None and leader.term < self._acts_in and decision in self._ends:
+            return  # once more, for a launcher that came late
+        self._check_leader(home)
+        self._home = home
         if self.end is not None:
             fine = decision == self.end or isinstance(decision, NodeRefused)
             self._check(fine, f"the job had ended, then: {describe.decision(decision)}")
@@ -250,6 +293,7 @@ class JobPromises:
             or not (cause.is_member and cause.audible and cause.lawful)
             or cause.signalled
             or cause.was_held_up
+            or (self._home is not None and self._home.has_lapsed)
             or (stop.why is StopWhy.LEADER_SLEPT and self._has_slept())
             or self.rounds[-1].place_of(cause.name) is None,
             f"cycle {stop.cycle} was stopped for {cause.name}, where nothing happened",
@@ -265,6 +309,8 @@ class JobPromises:
             self._check(same and not self._stopped, "R-1: a revision changes the places")
             self._check_witness(formed)
             return
+        if self.rounds and formed == self.rounds[-1] and not self._stopped:
+            return  # once more, for a launcher that has missed it
         rules = self._scenario.rules
         names = [place.node for place in formed.places]
         if self._was_taken_over and formed.cycle < len(self.rounds):
@@ -316,13 +362,13 @@ class JobPromises:
                     not survives or place.node in there or leaves,
                     f"R-2: {place.node} survived cycle {number - 1} and is not in the next",
                 )
-        self._check_alone(-1, "a round was formed")
+        self._check_alone((formed.term, formed.cycle), "a round was formed")
         self.rounds.append(formed)
         self._stopped = self._was_taken_over = False
 
     def _check_witness(self, formed: Round) -> None:
         """A witness has a vote at most, and only where it makes no majority harder to reach."""
-        others = [*formed.electorate - {formed.witness}]
+        others = [*formed.electorate - {elector(formed.witness)}]
         able = [it.node for it in formed.successors]
         self._check(
             not any(self._by_node[node].is_witness for node in (*others, *able)),
@@ -337,7 +383,7 @@ class JobPromises:
         rules, pace = self._scenario.rules, self._scenario.pace
         limit_s = pace.join_timeout_s + (rules.backoff_max_s if rules.backoff_s else 0.0)
         if self._was_taken_over:
-            limit_s += pace.silence_s
+            limit_s += pace.takeover_s
         took_s = self._clock.now - self.open_since
         home = self._home
         if home is None or (home.lawful and home.paused_until <= self.open_since):
@@ -399,10 +445,10 @@ class JobPromises:
             f"R-1: {launcher.name} takes a group rank of another",
         )
         if launcher.lawful:
-            self._check_alone(cycle, f"{launcher.name} starts")
-            self.running[cycle] += 1
+            self._check_alone((launcher.running_term, cycle), f"{launcher.name} starts")
+            self.running[launcher.running_term, cycle] += 1
 
-    def _check_alone(self, cycle: int, what: str) -> None:
+    def _check_alone(self, cycle: tuple[int, int], what: str) -> None:
         """R-1 between nodes: no ranks of two cycles at a time."""
         for other, count in self.running.items():
             self._check(

@@ -79,6 +79,28 @@ class Crash:
 
 
 @dataclass(frozen=True)
+class PowerLoss:
+    """The host is gone without a word; its kernel says nothing, and accepts no connection."""
+
+    at: float
+    host: int
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Nothing gets from these hosts to the others for a while, nor back.
+
+    ``host``: one of them; ``one_way``: what they send still arrives.
+    """
+
+    at: float
+    host: int
+    hosts: frozenset[int]
+    for_s: float
+    one_way: bool = False
+
+
+@dataclass(frozen=True)
 class Return:
     """A new launcher is started on this host, if none lives there."""
 
@@ -190,6 +212,8 @@ class Breaks:
 Fault = (
     RankFails
     | Crash
+    | PowerLoss
+    | Partition
     | Return
     | Cut
     | Pause
@@ -226,6 +250,7 @@ class Scenario:
             ``Rules.snapshot_keep_s`` their peers keep some, too.
         others: Hosts whose launchers were started for another job, and come to this one's endpoint.
         store: With the key of the leader; None: launchers vote.
+        must_succeed: A majority lives, and the network heals.
     """
 
     hosts: int
@@ -247,6 +272,7 @@ class Scenario:
     others: frozenset[int] = frozenset()
     store: Store | None = None
     witnesses: int = 0
+    must_succeed: bool = False
 
     @property
     def troubled_until(self) -> float:
@@ -483,6 +509,85 @@ def _takeovers(rng: random.Random, hosts: int, deaths: int) -> Scenario:
         codec=rng.random() < 0.1,
         proofs=rng.choice((0.5, 0.9)) if is_hostile else 1.0,
         snapshots=rng.random() < _WITH_SNAPSHOTS,
+    )
+
+
+def random_silences(seed: int, hosts: int = 3) -> Scenario:
+    """A job whose leaders and other launchers are silent, drawn from ``seed``.
+
+    Links are cut, in one direction or both; the network is parted; hosts sleep or lose their power;
+    several at once, or one after the other. In most jobs a majority lives and the network heals, so
+    they must succeed.
+    """
+    rng = random.Random(seed)
+    witnesses = rng.choice((0, 0, 1))
+    most = (hosts + (witnesses and hosts % 2 == 0) - 1) // 2  # that may be lost
+    family = rng.choice(("heals", "heals", "few", "few", "any"))
+    lost = {"heals": 0, "few": rng.randint(0, most), "any": rng.randint(0, hosts - 1)}[family]
+    least = hosts - lost if family == "few" else rng.randint(1, hosts)
+    wanted = rng.randint(max(1, least), hosts)
+    rules = Rules(
+        nodes=NodePolicy(max(1, least), wanted),
+        max_restarts=20,
+        first_last_call_s=1.5,
+        later_last_call_s=rng.choice((0.0, 0.0, 2.0)),
+        grow_cooldown_s=rng.choice((0.0, 5.0)),
+        evidence_s=rng.choice((0.0, 1.0)),
+    )
+    network = Network(
+        delay_s=(0.0005, rng.choice((0.001, 0.02, 0.3))),
+        spike=rng.choice((0.0, 0.0, 0.02)),
+        duplicate=rng.choice((0.0, 0.05)),
+    )
+    work_s = rng.choice((5.0, 20.0, 60.0))
+    everyone = [*range(hosts + witnesses)]
+    doomed = [0, *rng.sample(range(1, hosts), lost - 1)] if lost else []
+    if rng.random() < 0.3:
+        doomed = rng.sample(range(hosts), lost)
+    at = rng.uniform(4, 4 + work_s)
+    faults: list[Fault] = []
+    for host in doomed:
+        faults.append(rng.choice((PowerLoss, PowerLoss, Crash))(at, host))
+        if rng.random() < 0.3:
+            faults.append(Return(at + rng.choice((1.0, 12.0, 30.0)), host))
+        at += rng.choice((0.0, rng.uniform(0, 0.5), rng.uniform(0, 15), rng.uniform(0, 40)))
+    at = rng.uniform(4, 4 + work_s)
+    may_fail = everyone
+    if family == "few":  # no more at a time than the job can miss
+        alive = [host for host in everyone if host not in doomed]
+        may_fail = [*doomed, *rng.sample(alive, most - lost)]
+    for _ in range(rng.randint(not faults, 3) if may_fail else 0):
+        for_s = rng.choice((0.5, 4.0, 9.0, 14.0, 17.0, 30.0))
+        host = rng.choice([*may_fail, *[it for it in may_fail if it == 0]])
+        up, down = rng.choice(((True, True), (True, True), (True, False), (False, True)))
+        apart = frozenset(rng.sample(may_fail, rng.randint(1, len(may_fail))))
+        one_way = rng.random() < 0.2
+        faults += rng.choice(
+            (
+                [Cut(at, host, for_s, up=up, down=down)],
+                [Partition(at, min(apart), apart, for_s, one_way=one_way)],
+                [Suspend(at, host, for_s)],
+                [Suspend(at, it, max(0.5, for_s + rng.uniform(-3, 3))) for it in apart],
+            )
+        )
+        at += rng.choice((rng.uniform(0, 1), rng.uniform(0, 20), rng.uniform(0, 60)))
+    if not faults or rng.random() < 0.3:
+        near = rng.choice(faults).at + rng.uniform(-1, 1) if faults else at
+        faults.append(RankFails(near, rng.randrange(hosts)))
+    late = [rng.choice((0.0, rng.uniform(0, 0.3))) for _ in range(hosts)]
+    return Scenario(
+        hosts=hosts,
+        rules=rules,
+        network=network,
+        faults=tuple(faults),
+        starts_at=(*late, *[rng.uniform(0, 0.3)] * witnesses),
+        work_s=work_s,
+        slow_stop=rng.choice((0.0, 0.5)),
+        codec=rng.random() < 0.1,
+        proofs=rng.choice((0.0, 0.5, 1.0)),
+        snapshots=rng.random() < _WITH_SNAPSHOTS,
+        witnesses=witnesses,
+        must_succeed=family != "any",
     )
 
 

@@ -1,8 +1,9 @@
 """Run simulated jobs from a shell: ``python -m tests.simulation.simulate --seeds 1000 --nodes 8``.
 
 With ``--inprocess``, calls of a restartable function on so many ranks, instead of launchers; with
-``--takeovers``, jobs whose leaders die; with ``--witnessed``, the same with witnesses; with
-``--by-key``, the same where a store has a key that names the leader.
+``--takeovers``, jobs whose leaders die; with ``--silences``, jobs whose hosts are silent; with
+``--witnessed``, jobs whose leaders die, with witnesses; with ``--by-key``, the same where a store
+has a key that names the leader.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tests.simulation.scenario import (
     RankFails,
     Scenario,
     random_scenario,
+    random_silences,
     random_takeovers,
     random_takeovers_by_key,
     random_takeovers_witnessed,
@@ -92,6 +94,11 @@ CALLS = Kind(
     _cost_of_a_call,
 )
 TAKEOVERS = _jobs("--takeovers", "launchers per job, whose leaders die", random_takeovers)
+SILENCES = _jobs(
+    "--silences",
+    "launchers per job, which are cut off, sleep, or lose their power",
+    random_silences,
+)
 WITNESSED = _jobs(
     "--witnessed",
     "launchers per job, whose leaders die, and which has witnesses",
@@ -108,7 +115,7 @@ simulate, simulate_call = JOBS.simulate, CALLS.simulate
 def main(argv: Sequence[str] | None = None) -> int:
     """Report the findings; 1 if any promise was broken."""
     return command(
-        [JOBS, CALLS, TAKEOVERS, WITNESSED, BY_KEY],
+        [JOBS, CALLS, TAKEOVERS, SILENCES, WITNESSED, BY_KEY],
         "python -m tests.simulation.simulate",
         "Simulate jobs of many launchers with faults, and check every promise at every step.",
         argv,

@@ -121,6 +121,8 @@ class SimulatedNode:
     has_quit: bool = False
     # ranks
     running: int | None = None
+    running_term: int = 0
+    """Of the leader that formed that cycle."""
     ranks: dict[int, Rank] = field(default_factory=dict)
     last_started: int = -1
     failing: bool = False
@@ -138,6 +140,12 @@ class SimulatedNode:
     # faults
     lawful: bool = True
     audible: bool = True
+    has_lapsed: bool = False
+    """It leads, and has had no lease for a while."""
+    is_dark: bool = False
+    """Its host has no power: its kernel says nothing."""
+    cut_until: float = -math.inf
+    """When it was cut off from some others last."""
     paused_until: float = 0.0
     dozes: bool = False
     held: list[Any] = field(default_factory=list)

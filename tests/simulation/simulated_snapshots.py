@@ -367,7 +367,7 @@ class SnapshotPromises:
         if not self._is_on:
             self._check(decision.beginning is None, "a job without snapshots speaks of them")
             return
-        if decision.revision:
+        if decision.revision or (decision.term, decision.cycle) == self._known:
             return
         life, known = (decision.term, decision.cycle), self._known
         restore = decision.beginning.restore if decision.beginning is not None else None

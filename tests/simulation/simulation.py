@@ -25,7 +25,7 @@ from typing import Any
 from holdfast.base.pure.codec import decode, encode
 from holdfast.base.pure.common_events import Begin, ControlRequested, SignalArrived
 from holdfast.base.pure.never import assert_never
-from holdfast.job.pure.leader import LauncherEnded, Leader
+from holdfast.job.pure.leader import LauncherEnded, Leader, StepDown
 from holdfast.job.pure.leader_key import Claimed, KeyOver, LeaderKey, claim
 from holdfast.job.pure.member import LeaderLost, Member, StartRanks
 from holdfast.job.pure.membership import (
@@ -40,6 +40,7 @@ from holdfast.job.pure.membership import (
     Message,
     Offer,
     Resigned,
+    StateChanged,
 )
 from holdfast.job.pure.succession import (
     Approach,
@@ -48,6 +49,7 @@ from holdfast.job.pure.succession import (
     Give,
     LeaderDied,
     Leads,
+    LeaveLeader,
     NotReached,
     PeerDied,
     Reached,
@@ -71,7 +73,9 @@ from tests.simulation.scenario import (
     Hangs,
     HealthDies,
     MonitorDies,
+    Partition,
     Pause,
+    PowerLoss,
     RankFails,
     Return,
     Scenario,
@@ -165,6 +169,7 @@ class Simulation(World):
         self._arriving: list[SimulatedNode] = []
         self._maybe_members: deque[SimulatedNode] = deque()
         self._cuts: list[tuple[Cut, float]] = []
+        self._parts: list[tuple[Partition, float]] = []
         self._ways = Ways(self.clock, self.scenario.network, self._rng)
         self._home: SimulatedNode | None = None
         """The launcher that leads, or led last."""
@@ -201,9 +206,13 @@ class Simulation(World):
             if self._is_over():
                 break
         self._promises.check_over()
-        home = self._home
-        has_gone = home is None or not home.alive or home.has_quit
-        self.check(has_gone, "the leader never closes")
+        leaders = [one for one in self._by_node.values() if one.leader is not None]
+        is_there = any(one.alive and not one.has_quit for one in leaders)
+        self.check(not is_there, "the leader never closes")
+        if self.scenario.must_succeed:
+            # Launchers that are cut off at its end do not learn that.
+            has_succeeded = self._promises.has_succeeded
+            self.check(has_succeeded, "a majority lives, and the job has not succeeded")
         return Result(
             steps=self.steps,
             virtual_s=self.clock.now,
@@ -277,6 +286,9 @@ class Simulation(World):
         for cut, until in self._cuts:
             if until > self.clock.now:
                 self._suffer(cut, one)
+        for partition, until in self._parts:
+            if until > self.clock.now:
+                self._is_apart(one, until - self.clock.now, one_way=partition.one_way)
         one.tell(Begin())
         self._arriving.append(one)
         if self._home is None and host == 0:
@@ -299,7 +311,7 @@ class Simulation(World):
         home, at_endpoint = self._home, self._launchers.get(0)
         if home is None or not (home.alive and not home.has_quit):
             return
-        if home.leader is None and home.core.finished is not None:
+        if home.leader is None and (home.core.finished is not None or home not in self._arriving):
             return
         if at_endpoint is None or not at_endpoint.alive or at_endpoint.has_quit:
             return
@@ -329,7 +341,9 @@ class Simulation(World):
         one = self._launchers.get(fault.host)
         if one is None or not one.alive or one.has_quit:
             return
-        if one.clock.is_asleep and not isinstance(fault, (Crash, Cut, Suspend)):
+        if one.clock.is_asleep and not isinstance(
+            fault, (Crash, Cut, Partition, PowerLoss, Suspend)
+        ):
             one.clock.call_at(one.clock.asleep_until, partial(self.inflict, fault))
             return
         self.say(one.name, f"** {fault}")
@@ -340,6 +354,10 @@ class Simulation(World):
                 self._fail_ranks(one, one.running, every, may_restart)
             case Crash():
                 self.crash(one)
+            case PowerLoss():
+                self.crash(one, is_dark=True)
+            case Partition():
+                self._part(fault)
             case Cut():
                 self._cut(fault)
             case Pause(for_s=for_s):
@@ -372,14 +390,16 @@ class Simulation(World):
             case _:
                 assert_never(fault)
 
-    def crash(self, one: SimulatedNode) -> None:
+    def crash(self, one: SimulatedNode, *, is_dark: bool = False) -> None:
         """The launcher is gone; its ranks follow when its monitors see it."""
         self.say(one.name, "** dies")
+        one.is_dark = is_dark
         cycle = one.running
         leads = one is self._home
         others = [other for other in self._by_node.values() if other.is_member]
-        proof = {id(other): self._proofs.random() < self.scenario.proofs for other in others}
-        one.die(ranks_at_once=any(proof.values()))
+        proofs = 0.0 if is_dark else self.scenario.proofs
+        proof = {id(other): self._proofs.random() < proofs for other in others}
+        one.die(ranks_at_once=is_dark or any(proof.values()))
         for other in others:
             until = self._ways.dies(one, other)
             if not proof[id(other)]:
@@ -437,6 +457,7 @@ class Simulation(World):
         match effect:
             case StartRanks(formed):
                 self.say(one.name, effect)
+                one.running_term = formed.term
                 self._promises.start(one, formed.cycle)
                 if one.arenas is not None:
                     self._trainings.start(one, formed)
@@ -455,10 +476,10 @@ class Simulation(World):
             case Give(to, offer):
                 self.say(one.name, effect)
                 self._give(one, self._by_node[to], offer)
-            case Release(nodes, term, asks):
+            case Release(nodes, term, asks, ahead):
                 self.say(one.name, effect)
                 for node in nodes:
-                    released = Released(one.name, term, asks)
+                    released = Released(one.name, term, asks, ahead)
                     voter = self._by_node[node]
                     self._ways.send(one, voter, partial(self._released, one, voter, released))
             case ClaimKey(term, dead):
@@ -468,6 +489,11 @@ class Simulation(World):
             case Leads():
                 self.say(one.name, effect)
                 self._take_over(one, effect)
+            case StepDown():
+                self.say(one.name, "steps down")
+                one.follows = None
+            case LeaveLeader():
+                one.follows = None
             case _:
                 self.say(one.name, effect)
 
@@ -495,6 +521,9 @@ class Simulation(World):
     def _send(self, sender: SimulatedNode, message: Message) -> None:
         if not isinstance(message, Beat):
             sender.ops += OPS_PER_MESSAGE
+        unheard_s = message.unheard_s if isinstance(message, StateChanged) else 0.0
+        if 0 < unheard_s < self.scenario.pace.fence_s - self.scenario.pace.beat_s:
+            sender.was_held_up = True  # its leader has lost its lease
         if isinstance(message, Join):
             sender.joined_at = self.clock.now
             self._by_node[message.node] = sender  # it may be another, which comes back
@@ -543,12 +572,24 @@ class Simulation(World):
 
     def _suffer(self, cut: Cut, one: SimulatedNode) -> None:
         home = 0 if self._home is None else self._home.host
-        if cut.host in (one.host, home):
-            # Cut off twice, what gets through in between is old and looks like news.
-            helpless = one.signalled or one.stuck or not one.audible
-            one.audible = False
-            if helpless or not (cut.up and cut.down):
-                self._promises.break_rules(one)
+        leaders = {it.host for it in self._by_node.values() if it.leader is not None}
+        if cut.host in {one.host, home, *leaders}:
+            self._is_apart(one, cut.for_s, one_way=not (cut.up and cut.down))
+
+    def _is_apart(self, one: SimulatedNode, for_s: float, *, one_way: bool) -> None:
+        # Cut off twice, what gets through in between is old and looks like news.
+        fresh_s = self.scenario.pace.beat_s + 2 * self.longest_way_s
+        is_twice = self.clock.now < one.cut_until + fresh_s
+        one.cut_until = max(one.cut_until, self.clock.now + for_s)
+        one.audible = False
+        if one.signalled or one.stuck or is_twice or one_way:
+            self._promises.break_rules(one)
+
+    def _part(self, partition: Partition) -> None:
+        self._ways.part(partition)
+        self._parts.append((partition, self.clock.now + partition.for_s))
+        for one in self._launchers.values():
+            self._is_apart(one, partition.for_s, one_way=partition.one_way)
 
     def _pause(self, one: SimulatedNode, for_s: float) -> None:
         one.paused_until = self.clock.now + for_s
@@ -579,7 +620,8 @@ class Simulation(World):
     # ------------------------------------------------------------ leadership moves
     def _approach(self, one: SimulatedNode, node: str) -> None:
         target = self._by_node[node]
-        at = self._ways.answers_at(one, target)
+        one.follows = None  # the connection to that is closed
+        at = None if target.is_dark else self._ways.answers_at(one, target)
         self.clock.call_at(
             self.clock.now + NO_ANSWER_S if at is None else at,
             partial(self._answer, one, target, node, late=at is None),
@@ -611,7 +653,8 @@ class Simulation(World):
             self.clock.call_at(at, partial(one.tell, PeerDied(target.name)))
 
     def _offered(self, voter: SimulatedNode, target: SimulatedNode, offer: Offer) -> None:
-        if target.leader is not None and target.alive and not target.has_quit:
+        is_there = target.leader is not None and target.alive and not target.has_quit
+        if is_there and voter.bound_to is target:
             self._follows(voter, target)
         target.tell(offer)
 
@@ -622,6 +665,7 @@ class Simulation(World):
     def _found(self, voter: SimulatedNode, home: SimulatedNode) -> None:
         if voter.follows is not home:
             return
+        voter.bound_to = None
         voter.was_held_up = self.clock.now - voter.voted_at >= self.scenario.pace.fence_s
         voter.tell(Follows())
 
@@ -641,10 +685,11 @@ class Simulation(World):
         for cut, until in self._cuts:
             if until > self.clock.now and cut.host == one.host:
                 for other in self._launchers.values():
-                    self._suffer(cut, other)
+                    other.audible = False
+                    other.cut_until = max(other.cut_until, until)
         for offer in leads.offers:
             voter = self._by_node[offer.node]
-            if voter is not one:
+            if voter is not one and voter.bound_to is one:
                 self._follows(voter, one)
         self._meet_all()
 
@@ -761,5 +806,6 @@ class Simulation(World):
             self._maybe_members.popleft()  # who has left stays away, so that each is asked once
         if self._arriving or self._maybe_members:
             return False
-        has_gone = self._home is not None and (not self._home.alive or self._home.has_quit)
-        return has_gone and not any(self._promises.running.values())
+        leads = (one for one in self._by_node.values() if one.leader is not None)
+        has_gone = not any(one.alive and not one.has_quit for one in leads)
+        return has_gone and self._home is not None and not any(self._promises.running.values())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from holdfast.testing.clock import VirtualClock
-from tests.simulation.scenario import Cut, Network, Store
+from tests.simulation.scenario import Cut, Network, Partition, Store
 from tests.simulation.simulated_node import SimulatedNode
 
 NO_ANSWER_S = 3.0
@@ -26,6 +26,7 @@ class Ways:
 
     _out: dict[int, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
     _in: dict[int, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
+    _parts: list[tuple[float, float, frozenset[int], bool]] = field(default_factory=list)
     _last_at: dict[tuple[int, int], float] = field(default_factory=dict)
     """When the last thing arrives that must not be overtaken, by launchers."""
 
@@ -36,6 +37,19 @@ class Ways:
             self._out[cut.host].append(during)
         if cut.down:
             self._in[cut.host].append(during)
+
+    def part(self, partition: Partition) -> None:
+        """From now on these hosts are apart from the others."""
+        now, hosts = self.clock.now, partition.hosts
+        self._parts.append((now, now + partition.for_s, hosts, partition.one_way))
+
+    def _cuts_between(self, source: int, target: int) -> list[tuple[float, float]]:
+        parts = [
+            (since, until)
+            for since, until, hosts, one_way in self._parts
+            if (source in hosts) is not (target in hosts) and not (one_way and source in hosts)
+        ]
+        return sorted([*self._out[source], *self._in[target], *parts])
 
     def delay_s(self) -> float:
         """Of one message."""
@@ -49,7 +63,7 @@ class Ways:
         at = self.clock.now + self.delay_s()
         if source.host == target.host:
             return at
-        for since, until in sorted(self._out[source.host] + self._in[target.host]):
+        for since, until in self._cuts_between(source.host, target.host):
             if since <= at < until:
                 at = until + self.delay_s()
         return at

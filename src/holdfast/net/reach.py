@@ -14,7 +14,7 @@ from holdfast.net.pure.address import Endpoint
 
 _PAUSE_FIRST_S = 0.05
 _PAUSE_MAX_S = 1.0
-_ATTEMPT_S = 3.0
+ATTEMPT_S = 3.0
 """For one connection: a packet without an answer is sent again after 1 s."""
 _FIRST_WORD_S = 3.0
 _NEXT_WORD = 5
@@ -51,7 +51,7 @@ def connect_when_reachable(
     pause_s, report_after_s = _PAUSE_FIRST_S, _FIRST_WORD_S
     while True:
         left_s = begun_at + within_s - clock.monotonic()
-        connected, why = _try(host, port, min(_ATTEMPT_S, max(left_s, _PAUSE_FIRST_S)))
+        connected, why = _try(host, port, min(ATTEMPT_S, max(left_s, _PAUSE_FIRST_S)))
         if connected is not None:
             return connected
         left_s = begun_at + within_s - clock.monotonic()
@@ -70,7 +70,7 @@ def connect_when_reachable(
         pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
 
-def connect(address: tuple[Any, ...], timeout_s: float = _ATTEMPT_S) -> socket.socket:
+def connect(address: tuple[Any, ...], timeout_s: float = ATTEMPT_S) -> socket.socket:
     """A connection to a socket address.
 
     Raises:
@@ -89,7 +89,7 @@ def connect(address: tuple[Any, ...], timeout_s: float = _ATTEMPT_S) -> socket.s
     return connecting
 
 
-def connect_host(host: str, port: int) -> socket.socket:
+def connect_host(host: str, port: int, timeout_s: float = ATTEMPT_S) -> socket.socket:
     """A connection to a name or an address.
 
     Raises:
@@ -99,7 +99,7 @@ def connect_host(host: str, port: int) -> socket.socket:
     last: OSError = ConnectionRefusedError(errno.ECONNREFUSED, "no process listens there")
     for _, _, _, _, address in found:
         try:
-            return connect(address)
+            return connect(address, timeout_s)
         except ConnectionRefusedError:
             pass
         except OSError as error:

@@ -47,7 +47,7 @@ from holdfast.inplace.pure.job_calls import (
     RestartedInPlace,
 )
 from holdfast.job.pure.exit_codes import Ending
-from holdfast.job.pure.leader import ReadIteration, WitnessMoved
+from holdfast.job.pure.leader import ReadIteration, StepDown, WitnessMoved
 from holdfast.job.pure.member import (
     CycleStopping,
     HoldingsRead,
@@ -538,7 +538,7 @@ class NodeAgent:
                 event = schema.SnapshotKept(kept.step, kept.cycle, effect.n_bytes, seconds)
                 self._write_event(event, effect.cycle)
             return
-        if isinstance(effect, ToShell | machine.SendOn):
+        if isinstance(effect, ToShell | machine.SendOn | StepDown):
             self._log.move(effect)
             if isinstance(effect, Leads):
                 about = effect.round.leader, len(effect.offers), effect.text

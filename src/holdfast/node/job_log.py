@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from holdfast.job.pure.leader import StepDown
 from holdfast.job.pure.membership import Decision, Message
 from holdfast.job.pure.succession import ToShell
 from holdfast.node.pure.launcher import Event, Met, SendOn
@@ -38,7 +39,7 @@ class JobLog(Protocol):
     def publish(self, decision: Decision) -> None:
         """Append a decision; only where the leader is."""
 
-    def move(self, effect: ToShell | SendOn) -> None:
+    def move(self, effect: ToShell | SendOn | StepDown) -> None:
         """Take part in finding the next leader; only where there are several launchers."""
 
     def take(self) -> Event | None:
@@ -76,7 +77,7 @@ class LocalLog:
         """See :meth:`JobLog.publish`."""
         self._events.append(decision)
 
-    def move(self, effect: ToShell | SendOn) -> None:
+    def move(self, effect: ToShell | SendOn | StepDown) -> None:
         """See :meth:`JobLog.move`."""
 
     def take(self) -> Event | None:

@@ -31,7 +31,7 @@ from holdfast.job.link.finding import (
 )
 from holdfast.job.link.job_server import JobServer
 from holdfast.job.link.leader_link import LeaderLink, LinkCallbacks
-from holdfast.job.pure.leader import LauncherEnded
+from holdfast.job.pure.leader import LauncherEnded, StepDown
 from holdfast.job.pure.leader_key import Claimed, KeyOver, LeaderKey
 from holdfast.job.pure.link import LeadYourself, LedElsewhere, NotAdmitted
 from holdfast.job.pure.member import LeaderLost
@@ -42,6 +42,7 @@ from holdfast.job.pure.membership import (
     Join,
     Leave,
     Message,
+    Resigned,
     Round,
     Successor,
 )
@@ -54,6 +55,7 @@ from holdfast.job.pure.succession import (
     KeyTaken,
     LeaderDied,
     Leads,
+    LeaveLeader,
     NotReached,
     PeerDied,
     Reached,
@@ -164,6 +166,8 @@ class NetworkLog:
                 self._kept.append(message)
         elif self._link is not None:
             self._link.send(message)
+        elif self._has_met and not isinstance(message, Beat):
+            self._kept.append(message)
         if isinstance(message, Join) and not self._has_joined:
             self._has_joined = True
             LOGGER.info("joined the job %r at %s", self._place.run_id, self._place)
@@ -178,7 +182,7 @@ class NetworkLog:
         if isinstance(decision, Round) and (election := self._election) is not None:
             self._key = CallInThread(election.usurper, "holdfast-key", self._wake)
 
-    def move(self, effect: ToShell | SendOn) -> None:
+    def move(self, effect: ToShell | SendOn | StepDown) -> None:
         """See :meth:`.JobLog.move`."""
         match effect:
             case Approach(successor):
@@ -186,10 +190,12 @@ class NetworkLog:
             case Give(offer=offer):
                 if self._link is not None:
                     self._link.give(offer)
-            case Release(nodes, term, asks):
+            case LeaveLeader():
+                self._leave_link()
+            case Release(nodes, term, asks, ahead):
                 assert self._server is not None
                 for node in nodes:
-                    self._server.release(node, term, asks=asks)
+                    self._server.release(node, term, asks=asks, ahead=ahead)
             case ClaimKey():
                 self._claim(effect)
             case Leads(term):
@@ -199,6 +205,8 @@ class NetworkLog:
                 self._kept = []
                 if self._election is None:
                     self._watch_endpoint(term)
+            case StepDown():
+                self._step_down()
             case SendOn(addr, port, joins):
                 self._send_on(addr, port, joins=joins)
             case _:
@@ -339,6 +347,7 @@ class NetworkLog:
             ended=self._on_replaced,
             reached=self._on_reached,
             released=self._on_released,
+            stepped_down=self._on_stepped_down,
         )
         about = place.run_id, place.secret, self._node_id, self._name
         if candidate is None:
@@ -399,6 +408,8 @@ class NetworkLog:
         LOGGER.info(
             "the launcher at %s leads the job now", Endpoint(candidate.addr, candidate.port)
         )
+        if self._server is not None:
+            self._server.send_on((candidate.addr, candidate.port))
         self._events.append(Follows())
         kept, self._kept = self._kept, []
         for message in kept:
@@ -476,6 +487,8 @@ class NetworkLog:
             self._on_news()
 
     def _approach(self, successor: Successor) -> None:
+        if self._server is not None:
+            self._server.send_on(None)
         self._leave_link()
         self._candidate, self._is_reached = successor, False
         self._leader_at = self._check = None
@@ -554,6 +567,23 @@ class NetworkLog:
         self._events.append(LedBy(addr, port))
         self._on_news()
 
+    def _step_down(self) -> None:
+        assert self._server is not None
+        self._leads = False
+        self._server.step_down()
+        if self._endpoint is not None:
+            self._endpoint.close()
+            self._endpoint = None
+
+    def _on_stepped_down(self, why: str) -> None:
+        """The way to a leader was broken, and it does not lead any more."""
+        if self._candidate is not None:
+            self._report_candidate(NotReached(self._candidate.node))
+        elif not self._is_over and not self._has_ended:
+            ranks_s = Pace.of(self._place.silence_s).takeover_s
+            self._events.append(Resigned(why, stays=True, ranks_s=ranks_s))
+            self._on_news()
+
     def _send_on(self, addr: str, port: int, *, joins: bool) -> None:
         assert self._server is not None
         self._server.led_by(addr, port)
@@ -566,7 +596,8 @@ class NetworkLog:
 
     def _on_released(self, answer: NotAdmitted) -> None:
         if self._candidate is not None:
-            released = Released(self._candidate.node, answer.term, answer.asks)
+            about = answer.term, answer.asks, answer.ahead
+            released = Released(self._candidate.node, *about)
             self._report_candidate(released)
 
     def _report_candidate(self, event: Reached | NotReached | PeerDied | Released) -> None:

@@ -18,7 +18,7 @@ from holdfast.base.pure.printable import printable
 from holdfast.job.link.meeting_place import MeetingPlace
 from holdfast.job.pure.member import Member
 from holdfast.job.pure.membership import Descriptor, Message
-from holdfast.job.pure.succession import Approach, Give, Release, Succession
+from holdfast.job.pure.succession import Approach, Give, LeaveLeader, Release, Succession
 from holdfast.job.pure.timing import Pace
 from holdfast.net.loop import Loop
 from holdfast.node.console import LOGGER, log_note
@@ -90,7 +90,7 @@ class WitnessProcess:
             while (event := self._next_event()) is not None:
                 for effect in self._witness.handle(event, clock.monotonic()):
                     match effect:
-                        case Approach() | Give() | Release():
+                        case Approach() | Give() | LeaveLeader() | Release():
                             self._log.move(effect)
                         case Note():
                             log_note(effect)

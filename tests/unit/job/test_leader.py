@@ -1169,15 +1169,18 @@ def test_a_leader_that_must_go_ends_the_job() -> None:
 
 
 def test_a_silent_leader_would_be_missed_so_it_beats() -> None:
-    """At least every ``beat_s``; a decision is as good as a beat."""
+    """Every ``beat_s``, and after each round; they are numbered, as launchers answer them."""
     leader = Leader(Rules(NodePolicy(1, 1)))
+    lease_s = leader.pace.leader_lease_s
     assert leader.next_deadline() is None
-    assert leader.handle(Begin(), 0.0) == [LeaderBeat()]
-    leader.handle(Join("n0", desc("n0")), 0.5)
+    assert leader.handle(Begin(), 0.0) == [LeaderBeat(number=1, lease_s=lease_s)]
+    formed, *_, beat = leader.handle(Join("n0", desc("n0")), 0.5)
+    assert isinstance(formed, Round)
+    assert beat == LeaderBeat(number=2, lease_s=lease_s)
     assert leader.phase is LeaderPhase.RUNNING
     assert leader.next_deadline() == 3.5
     assert leader.handle(TimePassed(), 3.4) == []
-    assert leader.handle(TimePassed(), 3.5) == [LeaderBeat()]
+    assert leader.handle(TimePassed(), 3.5) == [beat.but(number=3)]
 
 
 def test_beats_tell_all_nodes_that_a_rank_of_one_has_reported_to_its_monitor() -> None:
@@ -1187,7 +1190,7 @@ def test_beats_tell_all_nodes_that_a_rank_of_one_has_reported_to_its_monitor() -
         job.hear(Beat("n0", reported=reported))
     beats = job.leader.handle(TimePassed(), job.leader.next_deadline() or 0.0)
 
-    assert beats == [LeaderBeat(reported=3)]
+    assert [it.reported for it in beats if isinstance(it, LeaderBeat)] == [3]
 
 
 # ---------------------------------------------------------------- what those who wait are told

@@ -27,6 +27,7 @@ from holdfast.job.pure.member import (
     JobReported,
     KeepStep,
     LeaderLost,
+    LeaderMissing,
     LeaveJob,
     Member,
     MemberPhase,
@@ -321,7 +322,8 @@ def test_a_node_that_hears_nothing_ends_its_ranks_and_leaves_much_later() -> Non
     assert one.next_deadline() == 10.0
     assert tell(one, TimePassed(), 9.99) == []
     why = "no message from the leader of the job for 10.0 s"
-    assert tell(one, TimePassed(), 10.0) == [StopRanks(0, How.AT_ONCE)]
+    stop, missing = tell(one, TimePassed(), 10.0)
+    assert (stop, missing) == (StopRanks(0, How.AT_ONCE), LeaderMissing(10.0))
     told = StateChanged("n1", 0, NodeState.FAILED, FailureReport(why), unheard_s=10.0)
     assert tell(one, RanksStopped(0), 10.2) == [told]
     *_, last, finish = patiently(one, 10.2, 10.0 + one.pace.return_s)
@@ -415,18 +417,26 @@ def test_a_launcher_that_slept_asks_once_before_it_ends_its_ranks() -> None:
 
     one = active()
     tell(one, TimePassed(), 40.0)
-    assert patiently(one, 40.0, 44.5)[-1] == StopRanks(0, How.AT_ONCE)
+    assert StopRanks(0, How.AT_ONCE) in patiently(one, 40.0, 44.5)
     assert StopRanks(0, How.AT_ONCE) not in tell(one, TimePassed(), 90.0), "once"
 
 
 def test_in_the_last_cycle_no_silence_ends_ranks() -> None:
     """Nobody can go on without this node; ranks that fail by themselves are another thing."""
     one = member()
-    last = replace(formed(0), is_last=True)
+    last = replace(formed(1), is_last=True, after=(0, 0, 0))
     assert heard(one, last) == [StartRanks(last, PLACE)]
+    assert one.ranks_may_live_until is not None, "a leader may not know that round"
+    heard(one, LeaderBeat(settled=last.version))
     assert one.ranks_may_live_until is None
     assert not any(isinstance(it, StopRanks) for it in patiently(one, 0.0, 1000.0))
-    assert isinstance(tell(one, RanksStopped(0), 1000.0)[-1], LeaveJob), "and none to wait for"
+    assert isinstance(tell(one, RanksStopped(1), 1000.0)[-1], LeaveJob), "and none to wait for"
+
+
+def test_the_first_cycle_may_be_the_last_and_no_leader_can_miss_it() -> None:
+    one = member()
+    heard(one, replace(formed(0), is_last=True))
+    assert one.ranks_may_live_until is None
 
 
 @pytest.mark.parametrize("every", [False, True])
@@ -440,6 +450,42 @@ def test_in_the_last_cycle_a_node_of_which_a_rank_has_failed_does_not_wait_for_e
     assert StopRanks(0, How.AT_ONCE) in patiently(one, 9.9, 10.0)
     tell(one, RanksStopped(0), 11.0)
     assert any(isinstance(it, LeaveJob) for it in patiently(one, 11.0, 200.0)), "and it leaves"
+
+
+def test_a_beat_grants_no_more_than_the_leader_s_lease() -> None:
+    """The others may go on without the leader when that is over."""
+    one = active()
+    heard(one, LeaderBeat(number=1, lease_s=14.5), 3.0)
+    heard(one, LeaderBeat(number=2, lease_s=11.5), 6.0)
+    heard(one, LeaderBeat(number=3, lease_s=0.0), 15.0)
+    assert StopRanks(0, How.AT_ONCE) not in patiently(one, 15.0, 15.9)
+    effects = patiently(one, 15.9, 16.1)
+    assert StopRanks(0, How.AT_ONCE) not in effects, "the second one counts"
+
+
+def test_it_ends_its_ranks_when_the_lease_is_over_and_votes_for_no_other_leader() -> None:
+    one = active()
+    for now, lease_s in ((3.0, 14.5), (6.0, 11.5), (9.0, 8.5), (12.0, 5.5), (15.0, 2.5)):
+        heard(one, LeaderBeat(lease_s=lease_s), now)
+    assert StopRanks(0, How.AT_ONCE) not in patiently(one, 15.0, 17.4)
+    effects = patiently(one, 17.4, 17.5)
+    assert StopRanks(0, How.AT_ONCE) in effects
+    assert not any(isinstance(it, LeaderMissing) for it in effects)
+
+
+def test_each_beat_of_the_leader_is_answered_at_once() -> None:
+    one = active()
+    assert tell(one, LeaderBeat(number=7), 1.0) == [Beat("n1", echo=7)]
+
+
+def test_a_launcher_of_which_all_ranks_ended_well_waits_longer_for_its_leader() -> None:
+    """The job may be over, and nothing is lost meanwhile."""
+    one = active()
+    heard(one, LeaderBeat(), 0.0)
+    tell(one, RanksSucceeded(0), 1.0)
+    missing = [it for it in patiently(one, 1.0, 14.9) if isinstance(it, LeaderMissing)]
+    assert missing == []
+    assert LeaderMissing(15.0) in patiently(one, 14.9, 15.0)
 
 
 def test_whatever_the_leader_says_is_a_sign_of_life() -> None:

@@ -108,8 +108,19 @@ def test_a_vote_binds_until_it_is_given_back() -> None:
     one, _ = leaderless("d")
     one.handle(Reached("b"), 1.3)
     assert one.handle(NotReached("b"), 1.4) == []
-    assert one.handle(TimePassed(), 1000.0) == []
-    assert one.handle(Released("b", 2), 1000.0) == [Approach(FIVE.successors[1])]
+    assert one.handle(TimePassed(), 11.2) == []
+    assert one.handle(Released("b", 2), 11.2) == [Approach(FIVE.successors[1])]
+
+
+def test_or_until_nothing_came_of_its_launcher_for_as_long_as_of_a_leader() -> None:
+    """It may lead, and has no lease by this launcher."""
+    one, _ = leaderless("d")
+    one.handle(Reached("b"), 1.3)
+    assert one.next_deadline() == 1.3 + PACE.fence_s
+    assert one.handle(TimePassed(), 1.3 + PACE.fence_s) == [Approach(FIVE.successors[1])]
+    [give] = one.handle(Reached("c"), 12.0)
+    assert isinstance(give, Give)
+    assert not give.offer.is_sure
 
 
 def test_no_second_proof_or_join_makes_it_vote_twice() -> None:
@@ -137,11 +148,11 @@ def test_successors_that_do_not_answer_are_tried_again_after_a_pause() -> None:
     assert one.handle(TimePassed(), 3.0 + PACE.beat_s) == [Approach(FIVE.successors[0])]
 
 
-def test_a_launcher_follows_the_one_that_leads_and_gives_back_votes_for_itself() -> None:
+def test_a_launcher_follows_the_one_that_leads_and_sends_votes_for_itself_on() -> None:
     one, _ = leaderless("c")
     one.handle(Reached("b"), 1.3)
-    one.handle(offer("d", 2), 1.4)
-    assert one.handle(Follows(), 1.5) == [Release(("d",), 2), LeaderFound(pytest.approx(0.2))]
+    assert one.handle(offer("d", 2), 1.4) == [Release(("d",), 3, ahead=FIVE.successors[0])]
+    assert one.handle(Follows(), 1.5) == [LeaderFound(pytest.approx(0.2))]
     assert one.allegiance is Allegiance.FOLLOWING
     assert one.leader == "b"
 
@@ -172,8 +183,9 @@ def test_votes_of_a_launcher_that_knows_more_are_refused() -> None:
 
 
 def test_a_launcher_with_a_leader_refuses_votes() -> None:
+    """And sends them on to it."""
     one = following()
-    assert one.handle(offer("c", 1), 1.3) == [Release(("c",), 2)]
+    assert one.handle(offer("c", 1), 1.3) == [Release(("c",), 2, ahead=FIVE.leads_at)]
     assert not one.shows_death(offer("c", 1))
     assert one.shows_death(offer("c", 1, ended=("a",)))
 

@@ -29,6 +29,38 @@ def test_a_node_that_is_cut_off_has_ended_its_ranks_before_the_others_go_on(
     assert goes_on < pace.silence_s < pace.return_s
 
 
+@given(SECONDS, SHARES, SHARES)
+def test_no_two_leaders_have_ranks_at_a_time(
+    silence_s: float, of_beat: float, of_fence: float
+) -> None:
+    """Counted from the last beat of the leader that a voter of the next one has received.
+
+    A lease that is renewed in time grants no less than a follower waits for by itself; no node that
+    the leader needs is given up before the lease is over; and the next leader starts ranks when the
+    last ones that the lease allowed have been ended by their monitors.
+    """
+    beat_s = of_beat * silence_s / 2
+    fence_s = beat_s + of_fence * (silence_s - 2 * beat_s)
+    pace = Pace(silence_s, beat_s, fence_s)
+    last_grant = pace.leader_lease_s + pace.beat_s  # of a beat that was under way for one
+
+    assert pace.fence_s < pace.leader_lease_s <= pace.silence_s
+    assert pace.takeover_s >= (last_grant + pace.killing_lease_s) * (1 - 1e-9)
+    assert pace.takeover_s > pace.silence_s > pace.fence_s, "the next leader is found meanwhile"
+    assert pace.step_down_s >= pace.beat_s
+    assert pace.takeover_s < pace.fence_s + pace.return_s, "a launcher without a leader waits"
+
+
+@given(SECONDS)
+def test_a_stall_that_costs_no_follower_its_ranks_costs_the_leader_no_lease(
+    silence_s: float,
+) -> None:
+    """With the pace of a timeout: beats that are answered grant ``fence_s``, and half a beat."""
+    pace = Pace.of(silence_s)
+    assert pace.leader_lease_s - pace.beat_s >= pace.fence_s
+    assert pace.takeover_s == pytest.approx(1.3 * silence_s)
+
+
 @given(SECONDS)
 def test_the_pace_of_a_timeout_keeps_that_order_with_five_beats(silence_s: float) -> None:
     """What ``keep_alive_timeout`` says decides all of it."""

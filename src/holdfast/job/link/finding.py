@@ -14,6 +14,7 @@ from holdfast.job.pure.leader_key import LeaderKey
 from holdfast.net.address import gloo_interface, is_own_address, publish, way_to_endpoint
 from holdfast.net.pure.address import unmapped
 from holdfast.net.reach import (
+    ATTEMPT_S,
     PeerUnreachableError,
     connect,
     connect_host,
@@ -187,7 +188,7 @@ class Finder:
             ConnectionError: There is none.
         """
         try:
-            return connect_host(addr, port)
+            return connect_host(addr, port, min(ATTEMPT_S, self._place.silence_s / 5))
         except ConnectionRefusedError:
             raise LeaderEndedError(is_proved=False) from None
         except (OSError, UnicodeError) as error:

@@ -41,6 +41,7 @@ from holdfast.job.pure.membership import (
     Message,
     Round,
     StopCycle,
+    Successor,
 )
 from holdfast.net.channel import RefusedError
 from holdfast.net.pure import frames
@@ -121,6 +122,8 @@ class JobServer:
         self._on_message = on_message
         self._on_led_by = on_led_by
         self._led_at: tuple[str, int] | None = None
+        self._session_before = ""
+        """In which this launcher has led, and does not any more."""
         self._on_ended: Callable[[str], None] = lambda _: None
         self._decisions = Outbox()
         self._round: bytes | None = None
@@ -160,12 +163,28 @@ class JobServer:
             if launcher.channel is not None:
                 launcher.channel.close()
 
-    def release(self, node: str, term: int, *, asks: bool = False) -> None:
+    def step_down(self) -> None:
+        """Lead no more. Callers that come back learn it; others may give their votes."""
+        self._session, self._session_before = "", self._session
+        self._on_ended, self._round, self._decisions = lambda _: None, None, Outbox()
+        launchers, self._launchers = self._launchers, {}
+        for launcher in launchers.values():
+            if launcher.channel is not None:
+                launcher.channel.close()
+
+    def send_on(self, at: tuple[str, int] | None) -> None:
+        """New launchers of the job that come here find its leader there; None: it is not known."""
+        self._led_at = at
+
+    def release(
+        self, node: str, term: int, *, asks: bool = False, ahead: Successor | None = None
+    ) -> None:
         """Give a vote back; see :class:`.Released`."""
         for name, launcher in [*self._launchers.items()]:
             if launcher.node == node and launcher.channel is not None:
                 del self._launchers[name]
-                launcher.channel.send(encode(NotAdmitted(Refusal.NOT_ELECTED, "", term, asks)))
+                answer = NotAdmitted(Refusal.NOT_ELECTED, "", term, asks, ahead)
+                launcher.channel.send(encode(answer))
                 launcher.channel.on_closed = _ignore
 
     def publish(self, decision: Decision) -> None:
@@ -221,6 +240,11 @@ class JobServer:
             raise RefusedError("sent a greeting with a malformed nonce")
         if greeting.job != self._job:
             channel.send(encode(self._lead_to(greeting)))
+            self._server.admit(channel, _ignore, _ignore, len(greeting.job))
+            channel.close()
+            return
+        if not self._session and greeting.session and greeting.session == self._session_before:
+            channel.send(encode(NotAdmitted(Refusal.STEPPED_DOWN)))
             self._server.admit(channel, _ignore, _ignore, len(greeting.job))
             channel.close()
             return
@@ -306,7 +330,8 @@ class JobServer:
             lambda _: self._lose(launcher, channel),
             FRAME_BYTES_MAX,
         )
-        if self._session and not greeting.session and self._round is not None:
+        is_new = not greeting.session and not greeting.offers  # it has no round
+        if self._session and is_new and self._round is not None:
             missed, decided = [self._round], decided - 1
         if self._session:
             channel.send(encode(Admitted(self._session, launcher.received, decided)))

@@ -61,6 +61,7 @@ class LinkCallbacks(Value):
         ended: The leader has died, as the program shows that has its address now.
         reached: It would take a vote (:class:`LeaderLink` ``offers``).
         released: It will not lead, and gives the vote back.
+        stepped_down: The leader does not lead any more, and may live.
     """
 
     admitted: Callable[[], None]
@@ -73,6 +74,7 @@ class LinkCallbacks(Value):
     ended: Callable[[str], None]
     reached: Callable[[], None] = lambda: None
     released: Callable[[NotAdmitted], None] = lambda _: None
+    stepped_down: Callable[[str], None] = lambda _: None
 
 
 class LeaderLink:
@@ -278,6 +280,9 @@ class LeaderLink:
     def _on_refused(self, why: Refusal) -> None:
         if why is Refusal.OTHER_SECRET:
             self._lose(self._other_secret())
+        elif why is Refusal.STEPPED_DOWN:
+            self._is_closed, self._answer_by = True, None
+            self._do.stepped_down(why.value)
         elif why is Refusal.NOT_LEADER and self._session:
             self._end("its launcher has ended, and another one has its address")
         elif why is Refusal.NOT_LEADER and self._channel is not None:

@@ -87,7 +87,11 @@ class Ending(enum.Enum):
         ),
         "yes; one of another job at an endpoint of its own",
     )
-    LEADER_LOST = (1, "the launcher that leads left or was lost", "yes")
+    LEADER_LOST = (
+        1,
+        "the launcher that leads left or was lost, and no majority was found for another one",
+        "yes",
+    )
     STUCK = (1, "a rank cannot be killed; this node needs attention", "on another node")
     CANNOT_START = (
         1,

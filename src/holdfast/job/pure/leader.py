@@ -23,6 +23,9 @@ cycle (``Round.is_last``) a silent node is awaited while ranks of others run, an
 that one before each of its nodes has reported that its ranks are gone. A leader that slept gives
 its sleep to the others.
 
+A leader without a lease (:mod:`.leader_lease`) is as one that sleeps, but for its beats: events
+wait until the lease is back, or until it steps down, after ``step_down_s``.
+
 Duties of the caller:
 
 1. Hand over messages in the order of their arrival, all that are there before :class:`TimePassed`.
@@ -56,6 +59,7 @@ from holdfast.job.pure.exit_codes import Ending
 from holdfast.job.pure.forming import Forming, News
 from holdfast.job.pure.incidents import Incidents
 from holdfast.job.pure.keeping import Keeping, keepers
+from holdfast.job.pure.leader_lease import LeaderLease
 from holdfast.job.pure.membership import (
     SHUTDOWN,
     JobOutcome,
@@ -106,6 +110,14 @@ class Close(Value):
     missing: tuple[str, ...] = ()
 
 
+class StepDown(Value):
+    """Another launcher may lead: this one does not any more, and looks for that."""
+
+    text: str
+    ranks_s: float = 0.0
+    """As in :class:`.Resigned`."""
+
+
 class WitnessMoved(Value):
     """A witness is there; ``why_gone``: it is not any more, and why."""
 
@@ -113,7 +125,7 @@ class WitnessMoved(Value):
     why_gone: str = ""
 
 
-Effect = msg.Decision | ReadIteration | Note | Close | WitnessMoved
+Effect = msg.Decision | ReadIteration | Note | Close | StepDown | WitnessMoved
 """A decision is appended to the log that every launcher reads."""
 
 
@@ -136,7 +148,9 @@ class Leader:
     home: str = ""
     """The node that the leader lives in."""
     inherited: Leads | None = None
-    """From the leader that has died; None: this is the first."""
+    """From the leader before; None: this is the first."""
+    moves_by_silence: bool = True
+    """Another launcher may lead when this one cannot be reached: it needs a lease."""
 
     phase: LeaderPhase = field(default=LeaderPhase.NEW, init=False)
     cycle: int = field(default=-1, init=False)
@@ -163,6 +177,18 @@ class Leader:
     """The last that this leader has published."""
     _revise_from: float = field(default=0.0, init=False)
     _settling: Settling = field(default_factory=Settling, init=False)
+    _returned: dict[str, msg.Join] = field(default_factory=dict, init=False)
+    """Launchers whose ranks have ended in a cycle that goes on without them."""
+    _waiting: list[Event] = field(default_factory=list, init=False)
+    """For a lease."""
+    _waits_for_lease: bool = field(default=False, init=False)
+    """It would be held, but for one of a leader before."""
+    _knows_too_little: bool = field(default=False, init=False)
+    """A launcher has a round that this leader has not, which was elected without that one."""
+    _is_superseded: bool = field(default=False, init=False)
+    """A launcher has followed a leader of a later term."""
+    _lapsed_at: float | None = field(default=None, init=False)
+    """When the lease ended, as far as it is known; None: it is held."""
     _held: tuple[str, str, StopWhy] | None = field(default=None, init=False)
     """Cause and node of a failure that stops the cycle when the open incident is judged."""
     # the job
@@ -184,6 +210,8 @@ class Leader:
         self.incidents = Incidents(self.rules.evidence_s, self.rules.stall)
         self._state = StateChoice(self.rules.snapshot_progress)
         self._keeping = Keeping(self.rules.snapshot_keep_s)
+        is_needed = self.moves_by_silence and not self.rules.is_of_one
+        self.lease = LeaderLease(self.pace, self.home, is_needed)
 
     @property
     def restarts_used(self) -> int:
@@ -194,6 +222,9 @@ class Leader:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
         if self.phase in (LeaderPhase.NEW, LeaderPhase.CLOSED):
             return None
+        if self._lapsed_at is not None:
+            not_before = self.lease.not_before if self._waits_for_lease else math.inf
+            return min(self._beat_at, self._lapsed_at + self.pace.step_down_s, not_before)
         at = min(self._beat_at, self.nodes.silent_at(self.pace.silence_s))
         if self._news.due_at is not None:
             at = min(at, self._news.due_at)
@@ -215,16 +246,31 @@ class Leader:
         if self.phase is LeaderPhase.CLOSED:
             return self._effects
         self._on_waking(now)
+        if not isinstance(event, Begin | Abdicate):
+            self._note_lease(event, now)
+        if isinstance(event, Abdicate) and event.can_move and self.phase is not LeaderPhase.ENDING:
+            self._publish(msg.Resigned(f"it left: {event.why}"))
+            self._effects.append(Close())
+            self.phase = LeaderPhase.CLOSED
+            return self._effects
+        if self._lapsed_at is None:
+            waiting, self._waiting = self._waiting, []
+            for one in (*waiting, event):
+                self._handle(one, now)
+        elif isinstance(event, Begin | Abdicate):
+            self._handle(event, now)
+        elif not isinstance(event, msg.Beat | TimePassed):
+            self._waiting.append(event)
+        self._on_time(now)
+        self._due_at, self._handled_at = self.next_deadline(), now
+        return self._effects
+
+    def _handle(self, event: Event, now: float) -> None:
         match event:
             case Begin():
                 self._begin(now)
             case IterationRead(iteration):
                 self._restarts.iteration_read(iteration, self.cycle)
-            case Abdicate(why, can_move=True) if self.phase is not LeaderPhase.ENDING:
-                self._publish(msg.Resigned(f"it left: {why}"))
-                self._effects.append(Close())
-                self.phase = LeaderPhase.CLOSED
-                return self._effects
             case Abdicate(why):
                 self._end(Ending.LEADER_LOST, f"the launcher that led the job left: {why}", now)
             case LauncherEnded(node):
@@ -236,9 +282,60 @@ class Leader:
                 pass
             case _:
                 self._on_message(event, now)
-        self._on_time(now)
-        self._due_at, self._handled_at = self.next_deadline(), now
-        return self._effects
+
+    # ------------------------------------------------------------ the lease
+    def _note_lease(self, event: Event, now: float) -> None:
+        """Whether the lease is held, when this has come."""
+        lease = self.lease
+        match event:
+            case msg.Beat(node, echo=echo):
+                lease.answered(node, echo)
+                is_known = node in self.nodes.alive or node in self.nodes.witnesses
+                if self._lapsed_at is not None and is_known:
+                    self.nodes.has_sent(node, now)
+            case LauncherEnded(node):
+                lease.died(node, now)
+            case msg.Leave(node):
+                lease.left(node)
+            case msg.Offer():
+                self._note_offer(event, now)
+        if self.phase not in (LeaderPhase.FORMING, LeaderPhase.RUNNING):
+            self._lapsed_at = None
+        elif lease.is_held(now):
+            if self._lapsed_at is not None:
+                self._beat_at = now  # they should know
+            self._lapsed_at = None
+        elif self._lapsed_at is None:
+            self._lapsed_at = max(lease.until(), self._woke_at + self.pace.ask_s)
+        self._waits_for_lease = now < lease.not_before and now < lease.until()
+
+    def _note_offer(self, offer: msg.Offer, now: float) -> None:
+        """Another leader may have led since this one was elected, which has not formed a round."""
+        if offer.followed > self.term and math.isfinite(self.lease.until()):
+            self._is_superseded = True  # by one that is gone; that launcher would never return
+        if self.inherited is None or self._formed is not None:
+            return
+        if offer.ranks_s:
+            self._unaccounted.add(_A_LATER_CYCLE)
+            earliest_at = max(self._forming.earliest_at, now + offer.ranks_s)
+            self._forming.earliest_at = earliest_at
+            self.lease.wait_until(now + offer.ranks_s - self.pace.step_down_s)
+            if self._lapsed_at is not None:
+                self._lapsed_at = max(self._lapsed_at, self.lease.not_before)
+        if offer.last > self.inherited.round.version and not self.lease.is_established:
+            self._knows_too_little = True
+
+    def _step_down_if_due(self, now: float) -> None:
+        ended_at = self.lease.until() if self._lapsed_at is None else self._lapsed_at
+        ranks_s = max(0.0, ended_at + self.pace.step_down_s - now)
+        if ranks_s and not self._knows_too_little and not self._is_superseded:
+            return
+        why = "no majority of its launchers has answered it"
+        if self._is_superseded:
+            why = "a launcher has followed a leader of a later term"
+        self._publish(msg.Resigned(why, stays=True, ranks_s=ranks_s))
+        self._effects.append(StepDown(why, ranks_s))
+        self.phase = LeaderPhase.CLOSED
 
     def _on_waking(self, now: float) -> None:
         """A leader that slept ends nothing for a silence that it overslept."""
@@ -249,6 +346,8 @@ class Leader:
         limit_s, before = self.pace.silence_s, self.nodes.excuse
         if before is None or before.extend(0.0, limit_s) < excuse.extend(0.0, limit_s):
             self.nodes.excuse = excuse
+        if self._lapsed_at is not None:
+            self._lapsed_at = max(self._lapsed_at, now + self.pace.ask_s)
         self._forming.join_by += excuse.late_s
         self._close_by += excuse.late_s
 
@@ -257,7 +356,11 @@ class Leader:
         node = message.node
         if self.nodes.is_gone(node):
             # It lives after all, but its place may be another's by now: it is refused, once.
-            if (refusal := self.nodes.refusal(message)) is not None:
+            refusal = self.nodes.refusal(message)
+            if isinstance(message, msg.Offer) and node in self.nodes.silent:
+                # On another connection than the one that a refusal before may have been sent on.
+                refusal = words.silent_for(self.nodes.silent[node])
+            if refusal is not None:
                 may_return = node in self.nodes.silent and self.phase is not LeaderPhase.ENDING
                 self._publish(msg.NodeRefused(node, refusal, may_return=may_return))
             return
@@ -281,7 +384,18 @@ class Leader:
             case msg.Join():
                 self._on_join(message, now)
             case msg.Offer(join=join):
+                if self.phase is LeaderPhase.ENDING and self.end is not None:
+                    self._publish(self.end)  # it may have missed the first
+                    return
+                if self._has_missed_round(message):
+                    assert self._formed is not None
+                    self._publish(self._formed)  # the others wait for its ranks
+                    return
                 self._note_more(message, now)
+                if message.term > self.term:
+                    # It has ended its ranks, or has missed the round.
+                    join = join.but(have_cycle=max(join.have_cycle, self.cycle))
+                    self._on_return(join, now)
                 self._on_join(join, now)
             case msg.StateChanged():
                 self._on_state(message, now)
@@ -399,10 +513,36 @@ class Leader:
             if may_grow and len(self._states) < rules.nodes.wanted:
                 self._grow_at = self._restarts.started_at + rules.grow_cooldown_s
 
+    def _has_missed_round(self, offer: msg.Offer) -> bool:
+        """It has a place in the cycle that runs, and has looked for another leader instead."""
+        formed = self._formed
+        if formed is None or not self._is_at_work(offer.node):
+            return False
+        is_healthy = self._states[offer.node] is NodeState.HEALTHY
+        return is_healthy and offer.last < formed.version and offer.join.have_cycle < self.cycle
+
+    def _on_return(self, join: msg.Join, now: float) -> None:
+        """It could not reach this leader, has ended its ranks, and looked for another leader."""
+        if self.phase is not LeaderPhase.RUNNING or join.node not in self._states:
+            return
+        if self._is_at_work(join.node):
+            cause = "nothing came from the leader, and it ended its ranks"
+            report = msg.FailureReport(f"{self.nodes.shown(join.node)} was cut off: {cause}")
+            self._set_state(join.node, NodeState.FAILED)
+            self._restarts.reported(join.node, report)
+            self._judge(report.cause, join.node, now, StopWhy.LOST)
+        if self.phase is LeaderPhase.RUNNING:
+            self._returned[join.node] = join
+
     def _note_more(self, offer: msg.Offer, now: float) -> None:
         """It knows a later round: that one spent its restarts, and the death of its leader one."""
+        if offer.last and offer.last[0] == self.term and self._formed is not None:
+            return  # a round of this leader
         if self.inherited is None or offer.last > self.inherited.round.version:
-            self._restarts.at_least(offer.restarts_used + 1, now)
+            used, most = offer.restarts_used + 1, self.rules.max_restarts
+            self._restarts.at_least(
+                used if self.rules.restarts_period_s is not None else min(used, most), now
+            )
 
     def _refuses_workload(self, join: msg.Join) -> bool:
         """Refuse a launcher of another job, before it has a place; report any other difference."""
@@ -473,6 +613,9 @@ class Leader:
         self.cycle = formed.cycle
         self._ranks = {place.node: place.group_rank for place in formed.places}
         self._settling = Settling(before.electorates)
+        self.lease.inherit(before.electorates, before.leases_until)
+        if not self.lease.is_held(now):
+            self._lapsed_at = max(now, self.lease.not_before)
         self._state.inherit(formed)
         self._keeping.kept = formed.beginning.kept if formed.beginning is not None else None
         self.incidents.number = before.incident
@@ -489,7 +632,7 @@ class Leader:
         is_sure = any(sure) and len(sure) == len(before.offers)
         others = places - before.ended
         self._unaccounted = others if is_sure else {*others, _A_LATER_CYCLE}
-        self._open(max(now + wait_s, before.died_at + self.pace.silence_s))
+        self._open(max(now + wait_s, before.ranks_until))
         self._may_form_from = now + wait_s
         for offer in before.offers:
             if offer.join.desc.is_witness:
@@ -609,7 +752,7 @@ class Leader:
                 self.cycle, self.term, places, self._keeping.kept, may_move=bool(parts)
             ),
             keepers=parts,
-            witness=self.nodes.witness_for(len(places) + len(assignment.spares)),
+            witness=self._witness_beside((*self._ranks, *assignment.spares)),
         )
         if len(formed.electorate) <= _REVISED_NODES:
             formed = dataclasses.replace(formed, since=self._settling.since())
@@ -637,11 +780,16 @@ class Leader:
     def _publish_round(self, formed: msg.Round, now: float) -> None:
         self._formed, self._revise_from = formed, now + NEWS_S
         self._settling.formed(formed.electorate)
-        self._settling.received(self.home)
+        can_move = bool(formed.successors) and not formed.is_last
+        self.lease.formed(formed.electorate, now, can_move=can_move)
         self._publish(formed)
+        if not self.rules.is_of_one:
+            self._beat_at = now  # a launcher that dies soon after has answered it
+        self._on_received(self.home, now)
 
     def _on_received(self, node: str, now: float) -> None:
         if self._settling.received(node):
+            self.lease.settled()
             self._beat_at = now  # they should know soon
 
     def _leads_at(self) -> msg.Successor | None:
@@ -668,7 +816,11 @@ class Leader:
 
     def _witness(self) -> str:
         """That would have a vote, if the spares were named anew."""
-        return self.nodes.witness_for(len(self._states) + len(self.nodes.ready))
+        return self._witness_beside((*self._states, *self.nodes.ready))
+
+    def _witness_beside(self, nodes: Iterable[str]) -> str:
+        """A launcher that has come back as another node has one vote."""
+        return self.nodes.witness_for(len({*map(msg.elector, nodes)}))
 
     def _revise(self, now: float) -> None:
         assert self._formed is not None
@@ -732,7 +884,7 @@ class Leader:
             grows_in_s = None if self._grow_at is None else max(0.0, self._grow_at - now)
             active = len(self._states)
             self._news.text = words.wait_for_place(self.nodes, self.cycle, active, grows_in_s)
-        self._publish_beat()
+        self._publish_beat(now)
 
     # ------------------------------------------------------------ a cycle runs
     def _on_state(self, message: msg.StateChanged, now: float) -> None:
@@ -880,7 +1032,7 @@ class Leader:
         """For ``why`` and ``stopped`` see :class:`.End`."""
         if self.phase is LeaderPhase.ENDING:
             return
-        self.phase = LeaderPhase.ENDING
+        self.phase, self._lapsed_at = LeaderPhase.ENDING, None
         self._close_by = now + self.rules.linger_s
         self.end = msg.End(
             _OUTCOMES.get(ending, JobOutcome.FAILED),
@@ -896,6 +1048,19 @@ class Leader:
         self._on_silence(now)
 
     def _on_time(self, now: float) -> None:
+        if self.phase is LeaderPhase.CLOSED:
+            return
+        may_act = self.phase in (LeaderPhase.FORMING, LeaderPhase.RUNNING)
+        if self._lapsed_at is not None or (self._is_superseded and may_act):
+            self._step_down_if_due(now)
+        else:
+            self._decide_in_time(now)
+        if self.phase in (LeaderPhase.NEW, LeaderPhase.CLOSED):
+            return
+        if now >= self._beat_at:
+            self._publish_beat(now)
+
+    def _decide_in_time(self, now: float) -> None:
         self._on_silence(now)
         if self.phase is LeaderPhase.RUNNING:
             self._conclude_incident(now)
@@ -906,6 +1071,10 @@ class Leader:
             self._revise(now)
         self._on_silence(now)  # the cycle may have been stopped since
         if self.phase is LeaderPhase.FORMING:
+            returned, self._returned = self._returned, {}
+            for join in returned.values():
+                if join.node in self.nodes.alive:
+                    self._on_join(join, now)
             self._try_to_form(now)
         if self.phase is LeaderPhase.RUNNING:
             self._effects += self._keeping.time_passed(now)
@@ -914,11 +1083,6 @@ class Leader:
             self._effects.append(Close(tuple(self.nodes.alive)))
             return
         self._gather_news(now)
-        if any(isinstance(effect, msg.Decision) for effect in self._effects):
-            self._beat_at = now + self.pace.beat_s
-        elif self.phase is not LeaderPhase.NEW and now >= self._beat_at:
-            self._publish_beat()
-            self._beat_at = now + self.pace.beat_s
 
     def _on_silence(self, now: float) -> None:
         """Give up nodes that were silent for too long, or report that they are awaited."""
@@ -960,12 +1124,21 @@ class Leader:
         longest = self.nodes.longest_awaited(self.pace.silence_s + self.pace.return_s)
         return math.inf if longest is None else longest[1]
 
-    def _publish_beat(self) -> None:
+    def _publish_beat(self, now: float) -> None:
+        self._beat_at = now + self.pace.beat_s
         news = self._news
         formed = self._formed
         settled = formed.version if formed is not None and self._settling.is_settled else ()
         self._publish(
-            msg.LeaderBeat(news.text, reported=self._reported, news=news.number, settled=settled)
+            msg.LeaderBeat(
+                news.text,
+                self.term,
+                self._reported,
+                news.number,
+                settled,
+                self.lease.beat(now),
+                self.lease.left_s(now),
+            )
         )
 
     def _publish(self, decision: msg.Decision) -> None:

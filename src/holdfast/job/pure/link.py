@@ -33,6 +33,7 @@ from typing import Annotated
 
 from holdfast.base.pure.codec import Count, Name, Raw, Text, Whole, family
 from holdfast.base.pure.value import Value
+from holdfast.job.pure.membership import Successor
 from holdfast.net.pure.handshake import is_proof, proof
 
 Port = Annotated[int, Whole(1, 65535)]
@@ -107,6 +108,7 @@ class Refusal(enum.Enum):
     NOT_LEADER = "this launcher does not lead the job"
     OTHER_SECRET = "the secrets differ"  # noqa: S105 - a reason
     OTHER_SESSION = "the job was started again"
+    STEPPED_DOWN = "this launcher does not lead the job any more"
     BEHIND = "it has missed too much"
     NOT_ELECTED = "too few launchers would have it lead"
     LED_BY_CALLER = "the caller leads the job"
@@ -120,6 +122,8 @@ class NotAdmitted(Value):
     term: Count = 0
     asks: bool = False
     """With NOT_ELECTED: the next term in which it could lead; whether it asks for a vote in it."""
+    ahead: Successor | None = None
+    """With NOT_ELECTED: the launcher that it would have lead, or that leads."""
 
 
 class LedElsewhere(Value):

@@ -15,9 +15,11 @@ clock. The node's machine runs the ranks.
                                                   the ranks are gone
 
 A launcher that receives nothing from the leader for ``fence_s`` must assume that the others go on
-without it: it ends its ranks at once (*fences* itself). It leaves, with exit code 1, after
-``return_s`` more: the leader may be asleep. If the leader sends a message again, the launcher
-reports that its ranks are gone; if its place has been given away, it joins again, as another node.
+without it: it ends its ranks at once (*fences* itself), and reports :class:`LeaderMissing`. So it
+does when the leader is there, and has had no lease for too long (:mod:`.leader_lease`). It leaves,
+with exit code 1, after ``return_s`` more: the leader may be asleep. If the leader sends a message
+again, the launcher reports that its ranks are gone; if its place has been given away, it joins
+again, as another node.
 
 It does not fence itself
 
@@ -309,6 +311,12 @@ class StepKept(Value):
     snapshot: SnapshotId
 
 
+class LeaderMissing(Value):
+    """Nothing came from the leader for so long, and the ranks are gone or have SIGKILL."""
+
+    silent_s: float
+
+
 class JobReported(Value):
     """A rank of this cycle has reported to its monitor, here or on another node. Once."""
 
@@ -325,6 +333,7 @@ Effect = (
     | KeepStep
     | StepKept
     | JobReported
+    | LeaderMissing
     | Note
     | LeaveJob
     | msg.OpenIncident
@@ -383,6 +392,10 @@ class Member:
     _news: int = field(default=0, init=False)
     """Number of the last that was logged."""
     _has_compared: bool = field(default=False, init=False)
+    _would_be_last: bool = field(default=False, init=False)
+    """Its round says so, and there may be a leader that does not know that round."""
+    _last_version: tuple[int, ...] = field(default=(), init=False)
+    """Of the newest round that says so."""
     _is_last: bool = field(default=False, init=False)
     """No other cycle can follow while these ranks run."""
     _fenced_s: float | None = field(default=None, init=False)
@@ -395,6 +408,14 @@ class Member:
     _leader_at: float = field(default=0.0, init=False)
     """When the last decision came."""
     _fence_at: float = field(default=0.0, init=False)
+    _granted_until: float | None = field(default=None, init=False)
+    """By the leader's lease; None: it has said nothing of that."""
+    _echo: int = field(default=0, init=False)
+    """Number of the leader's last beat."""
+    _answers_after: float | None = field(default=None, init=False)
+    """How long after a beat of the leader; None: before the first round."""
+    _why_fenced: str = field(default="", init=False)
+    _has_reported_missing: bool = field(default=False, init=False)
     _asks_until: float | None = field(default=None, init=False)
     """After a sleep; None: there was none, or the leader has answered since."""
     _asks_from: float = field(default=0.0, init=False)
@@ -439,7 +460,8 @@ class Member:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
         if self.phase in (MemberPhase.NEW, MemberPhase.DONE):
             return None
-        at = min(self._beat_at, self._patient_until())
+        beat_at = math.inf if self._is_leaderless else self._beat_at
+        at = min(beat_at, self._patient_until(), self._missing_at())
         return None if math.isinf(at) else at
 
     @property
@@ -457,6 +479,17 @@ class Member:
         if not self.ranks_alive:
             return self._fence_at + self.pace.return_s
         return math.inf if self._is_patient or self._are_ended else self._fence_at
+
+    def _missing_at(self) -> float:
+        """When the leader has been silent for so long that this node can vote for another one."""
+        is_known = self._is_leaderless or self._has_reported_missing or not self._has_met_leader
+        must_end = self.ranks_alive and not self._are_ended
+        leaves = self.phase in (MemberPhase.LEAVING, MemberPhase.DONE)
+        if is_known or must_end or leaves:
+            return math.inf
+        awaits_end = self._all_ended_well and self.phase is MemberPhase.ACTIVE
+        for_s = self.pace.silence_s if awaits_end else self.pace.fence_s  # nothing is at stake
+        return max(self._leader_at + for_s, self._asks_until or 0.0)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Effects of ``event``, in order."""
@@ -511,7 +544,8 @@ class Member:
                 self._on_replaced(text, how, now)
             case LeaderFound(waited_s):
                 self._is_leaderless = False
-                self._leader_at, self._fence_at = now, now + self.pace.fence_s
+                self._leader_at, self._echo, self._has_reported_missing = now, 0, False
+                self._fence_at, self._granted_until = now + self.pace.fence_s, None
                 self._asks_until, self._slept_s = None, 0.0  # its decisions are of now, unless
                 if waited_s >= self.pace.fence_s:
                     self._begin_to_ask(now + self.pace.ask_s, now)
@@ -525,7 +559,7 @@ class Member:
                 pass
             case _:
                 self._has_met_leader = True
-                self._note_sign(now)
+                self._note_sign(event, now)
                 self._follow(event, now)
         self._on_time(now)
         self._due_at, self._handled_at = self.next_deadline(), now
@@ -539,18 +573,27 @@ class Member:
             self._begin_to_ask(until, now, slept_s=now - self._handled_at)
             self._fence_at = max(self._fence_at, until)
 
-    def _note_sign(self, now: float) -> None:
+    def _note_sign(self, decision: msg.Decision, now: float) -> None:
         """The leader was there when it sent this, which may have been before this node slept."""
-        was_silent = now >= self._fence_at and self.phase is not MemberPhase.NEW
+        self._has_reported_missing = False
+        is_late = now >= max(self._leader_at + self.pace.fence_s, self._asks_until or 0.0)
+        was_silent = is_late and self.phase is not MemberPhase.NEW
         if was_silent and not self._asks(now):  # cut off, or the leader slept
             self._begin_to_ask(now + self.pace.ask_s, now)
             self._beat_at = now
         self._leader_at = now
-        if self._asks(now):
+        lease_s = decision.lease_s if isinstance(decision, msg.LeaderBeat) else None
+        if self._asks(now) and lease_s != 0.0:
             self._fence_at = max(self._fence_at, now + self.pace.ask_s)
+        elif self._asks(now):
+            pass  # the leader may have slept as well: it asks the others
         else:
             self._asks_until, self._slept_s = None, 0.0
-            self._fence_at = now + self.pace.fence_s
+            if lease_s is not None:
+                self._granted_until = max(self._granted_until or 0.0, now + lease_s)
+            until = now + self.pace.fence_s
+            granted_until = until if self._granted_until is None else self._granted_until
+            self._fence_at = max(self._fence_at, min(until, granted_until))
 
     def _begin_to_ask(self, until: float, now: float, slept_s: float = 0.0) -> None:
         self._asks_from, self._asks_until, self._has_joined_since = now, until, False
@@ -565,10 +608,17 @@ class Member:
         match decision:
             case msg.Round():
                 self._received = decision.version if decision.successors else ()
-                if decision.successors and len(decision.electorate) <= _ANSWERING_NODES:
+                self._answers_after = 0.0
+                if len(decision.electorate) > _ANSWERING_NODES:
+                    place = decision.place_of(self.node)
+                    share = place.group_rank / len(decision.places) if place is not None else 1.0
+                    self._answers_after = share * self.pace.beat_s / 2
+                elif decision.successors:
                     self._beat_at = now
                 may_be_old = self._asks(now) and not self._has_joined_since
                 self._on_round(decision, may_be_old=may_be_old and not decision.is_last)
+                if decision.is_last:
+                    self._last_version = decision.version
             case msg.StopCycle(cycle=cycle):
                 if cycle == self.cycle:
                     self._on_stop(decision)
@@ -580,6 +630,7 @@ class Member:
                 elif node == self.node:
                     self._fence(f"refused by the leader: {why}")
             case msg.LeaderBeat(waits=waits, reported=reported, news=news):
+                self._answer(decision, now)
                 if self.phase is MemberPhase.ACTIVE and self._job_reported < reported == self.cycle:
                     self._job_reported = reported
                     self._effects.append(JobReported(reported))
@@ -603,6 +654,14 @@ class Member:
             case _:
                 assert_never(decision)
 
+    def _answer(self, beat: msg.LeaderBeat, now: float) -> None:
+        """In large jobs launchers answer one after the other."""
+        self._echo = beat.number
+        if self._would_be_last and beat.settled and beat.settled[1] == self.cycle:
+            self._is_last = True
+        if self._answers_after is not None and beat.number:
+            self._beat_at = now + self._answers_after
+
     def _on_round(self, formed: msg.Round, *, may_be_old: bool) -> None:
         place = formed.place_of(self.node)
         if self.phase is MemberPhase.WAITING and place is not None and formed.cycle > self.cycle:
@@ -615,7 +674,10 @@ class Member:
             self._all_ended_well = False
             self._stop = None
             self._report_difference(formed)
-            self._is_last, self._are_ended, self._fenced_s = formed.is_last, False, None
+            self._are_ended, self._fenced_s = False, None
+            self._would_be_last, self._why_fenced = formed.is_last, ""
+            follows_last = not formed.after or formed.after == self._last_version
+            self._is_last = formed.is_last and follows_last
             if may_be_old:
                 self.phase, self.ranks_alive = MemberPhase.STOPPING, False
                 self._report_fenced(self._silent_s)
@@ -728,7 +790,7 @@ class Member:
             self.node,
             self.cycle,
             NodeState.FAILED,
-            msg.FailureReport(self._no_message(silent_s)),
+            msg.FailureReport(self._why_fenced or self._no_message(silent_s)),
             self._may_restart,
             self._request(),
             unheard_s=silent_s,
@@ -822,7 +884,7 @@ class Member:
         """The leader is gone: no ranks of this cycle may be alive when another one leads."""
         if self.phase is MemberPhase.LEAVING:
             return
-        self._is_leaderless, self._fenced_s = True, None
+        self._is_leaderless, self._fenced_s, self._echo = True, None, 0
         self._fence_at = now
         if not self.ranks_alive:
             self._cycle_over()
@@ -862,10 +924,11 @@ class Member:
 
     def _fence_ranks(self, silent_s: float) -> None:
         """End the ranks: others may go on without them; or the leader sleeps, and comes back."""
-        why = self._no_message(silent_s)
+        why = self._why_fenced = self._no_message(silent_s)
         self._note(
             "error",
-            f"{why}: this node ends its ranks, and waits up to {self.pace.return_s:g} s for it",
+            f"{why}: this node ends its ranks, and waits up to {self.pace.return_s:g} s for it or "
+            "another leader",
         )
         self._are_ended = True
         self._end_ranks(why, How.AT_ONCE, silent_s)
@@ -901,17 +964,20 @@ class Member:
         if self.phase in (MemberPhase.NEW, MemberPhase.DONE):
             return
         if now >= self._patient_until():
-            silent_s = now - self._leader_at
+            silent_s = max(now - self._leader_at, 0.001)
             if self.ranks_alive:
                 self._fence_ranks(silent_s)
             elif self._has_met_leader:
                 self._fence(self._no_message(silent_s), silent_s)
             else:
                 self._fence("no message from any leader of the job came", silent_s)
+        if now >= self._missing_at():
+            self._has_reported_missing = True
+            self._effects.append(LeaderMissing(now - self._leader_at))
         if any(isinstance(effect, msg.Message) for effect in self._effects):
             self._beat_at = now + self.pace.beat_s
-        elif now >= self._beat_at:
-            self._send(msg.Beat(self.node, self._reported, self._received))
+        elif now >= self._beat_at and not self._is_leaderless:
+            self._send(msg.Beat(self.node, self._reported, self._received, self._echo))
             self._beat_at = now + self.pace.beat_s
 
     def _send(self, message: msg.Message) -> None:
@@ -921,6 +987,8 @@ class Member:
         self._effects.append(Note(level, text))
 
     def _no_message(self, for_s: float) -> str:
+        if for_s < self.pace.fence_s - self.pace.beat_s and not self._slept_s:
+            return "the leader of the job has not had an answer of most of its launchers in time"
         text = f"no message from the leader of the job for {for_s:.1f} s"
         slept = f", in {self._slept_s:.1f} s of which this launcher did nothing itself"
         return text + slept if self._slept_s else text

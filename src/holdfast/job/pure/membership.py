@@ -17,6 +17,7 @@ another node.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -209,12 +210,14 @@ class Beat(Value):
     """The node is alive. Sent only when nothing else was for a while.
 
     ``reported``: the last cycle in which a rank of it has reported to its monitor; -1: none.
-    ``received``: the version of the last round that it has received; empty: none.
+    ``received``: the version of the last round that it has received; empty: none. ``echo``: the
+    number of the last beat of the leader that it has received; 0: none.
     """
 
     node: Name
     reported: OrMinusOne = -1
     received: tuple[Count, ...] = ()
+    echo: Count = 0
 
 
 class Suspect(Value):
@@ -296,9 +299,11 @@ class Offer(Value):
         incident: Number of the last one that it knows of.
         restarts_used: As the last round has it.
         round: The last round, of a witness: it may be the only one that has it, and cannot lead.
+        ranks_s: For how long ranks of leaders that it has followed may be alive, at most.
+        followed: The greatest term of those leaders: it never returns to a lower one.
     """
 
-    RARE = ("round",)
+    RARE = ("round", "ranks_s", "followed")
 
     node: Name
     term: OneOrMore
@@ -309,6 +314,8 @@ class Offer(Value):
     incident: Count = 0
     restarts_used: Count = 0
     round: Round | None = None
+    ranks_s: Limit = 0.0
+    followed: Count = 0
 
 
 Message = (
@@ -329,6 +336,12 @@ MESSAGES: Mapping[str, type[Message]] = family(Message)
 
 
 # ---------------------------------------------------------------- decisions down
+def elector(node: str) -> str:
+    """The launcher of a node, which keeps its vote when it comes back as another node (``.1``)."""
+    host, dash, launcher = node.rpartition("-")
+    return host + dash + launcher.partition(".")[0]
+
+
 @dataclass(frozen=True)
 class CyclePlace:
     """Place of one node in a cycle: its ranks are ``rank_offset`` ... ``+ nproc - 1``."""
@@ -415,9 +428,10 @@ class Round:
 
     @cached_property
     def electorate(self) -> frozenset[str]:
-        """Who has a vote when the leader has died: nodes of the cycle, spares, a witness."""
+        """Who has a vote when the leader is lost: launchers of the cycle, spares, a witness."""
         witness = [self.witness] if self.witness else []
-        return frozenset([place.node for place in self.places] + [*self.spares] + witness)
+        nodes = [place.node for place in self.places] + [*self.spares] + witness
+        return frozenset(map(elector, nodes))
 
     @cached_property
     def _by_node(self) -> dict[str, CyclePlace]:
@@ -539,20 +553,30 @@ class NodeRefused(Value):
 
 
 class Resigned(Value):
-    """The launcher that leads goes, its ranks are gone, and it decides nothing after this."""
+    """The launcher that leads goes, its ranks are gone, and it decides nothing after this.
+
+    ``stays``: it steps down, and follows the next leader. ``ranks_s``: for how long ranks of nodes
+    that it does not reach may be alive, at most.
+    """
+
+    RARE = ("stays", "ranks_s")
 
     why: Text
     term: Count = 0
+    stays: bool = False
+    ranks_s: Limit = 0.0
 
 
 class LeaderBeat(Value):
-    """The leader is alive. Published only when nothing else was for a while.
+    """The leader is alive. Each launcher answers with a beat of its own.
 
     ``waits``: the nodes that are here, and why they wait, for people; empty: they do not.
     ``news``: its number, as of :class:`.News`.
     ``reported``: the last cycle in which a rank of any node has reported to its monitor.
     ``settled``: the last round, by its version, that so many launchers have that none can lead
     without it; empty: not that of this cycle.
+    ``number``: counted from 1, by each leader. ``lease_s``: the rest of its lease
+    (:mod:`.leader_lease`): ranks may run for so long; 0: it has none now; infinity: it needs none.
     """
 
     waits: Text = ""
@@ -560,6 +584,8 @@ class LeaderBeat(Value):
     reported: OrMinusOne = -1
     news: Count = 0
     settled: tuple[Count, ...] = ()
+    number: Count = 0
+    lease_s: Limit = math.inf
 
 
 Decision = (

@@ -1,21 +1,28 @@
-"""Decide which launcher leads a job when the launcher that led it has died.
+"""Decide which launcher leads a job when the launcher that led it has died, or is silent.
 
 Pure: reads no clock, touches no connection. Times are seconds on the caller's monotonic clock.
 
-                  proof that the leader has died, and own ranks are gone
+                  the leader has died, or is silent, and own ranks are gone
     FOLLOWING ------------------------------------------------------> SEEKING the next of the
         ^                                                              |   ^  successors, term + 1
         | it leads: its first decision                  it answers     |   |
-        |                                                              v   | it has died, or gives
-        +----------------------------------------------------------- BOUND   the vote back
+        |                                                              v   | it has died, is silent,
+        +----------------------------------------------------------- BOUND   gives the vote back
         |
         +-- LEADING: a majority of the launchers of the last round is bound to this one
 
-Only proof moves leadership: the word of a leader that goes, or a kernel that refuses where its
-launcher has accepted before. Silence moves nothing, for a leader that is silent may have ranks. A
-vote binds until the launcher that has it gives it back, having promised not to lead with it, or is
-proved dead. So a launcher that has the votes of a majority is the only one that lives and has them,
-for as long as it lives: it needs no lease, and no clock of another host is trusted.
+*Proof* is the word of a leader that goes, or a kernel that refuses where its launcher has accepted
+before: such a leader has no ranks any more. A leader that is *silent* may have some, and the next
+one waits until its lease has kept it from that (:mod:`.leader_lease`): each vote says for how long
+ranks of the leaders that the voter followed may be alive.
+
+A vote binds until the launcher that has it gives it back, having promised not to lead with it, is
+proved dead, or has said nothing for ``fence_s``. It elects at most one launcher in each term; two
+that were elected in different terms are kept apart by their leases, and by a launcher's never
+returning to a leader of a lower term than one it has answered.
+
+A launcher that looks for a leader is sent on to the one that leads, or to the one that others are
+bound to. The leader before is asked as well, after the successors: it may lead the others.
 
 *The votes.* Those of the launchers of the last round, its spares too. A round may be on its way
 when its leader dies: a launcher that has it needs a majority of the round before as well, and of
@@ -26,7 +33,8 @@ voter. Thus two candidates always need one launcher both.
 *When ranks may start.* Launchers from which no word came may have ranks, for as long as they need
 to find that their leader is silent (``fence_s``, and the time of a kill). So the next cycle begins
 ``silence_s`` after the proof, or at once if every node of the last cycle has said that its ranks
-are gone, and none that a later cycle was being formed.
+are gone, and none that a later cycle was being formed; without proof, ``takeover_s`` after the last
+beat of the leader that any voter has received.
 
 Invariants: R-1 (see :mod:`.leader`), and S-1: at most one launcher leads in a term.
 """
@@ -51,6 +59,16 @@ class LeaderDied(Value):
     """The launcher that led has died, as its kernel says; ``text``: for people."""
 
     text: str
+
+
+class LeaderSilent(Value):
+    """The leader may be there, but not for this launcher.
+
+    ``ranks_s``: for how long its ranks may be alive, at most.
+    """
+
+    text: str
+    ranks_s: float
 
 
 class Ready(Value):
@@ -97,17 +115,20 @@ class KeyHeld(Value):
 class Released(Value):
     """A launcher gives a vote back.
 
-    ``term``: the next that it could lead in; ``asks``: for the vote in that.
+    ``term``: the next that it could lead in; ``asks``: for the vote in that. ``ahead``: the
+    launcher that it would have lead, or that leads; None: it knows none.
     """
 
     node: str
     term: int
     asks: bool = False
+    ahead: msg.Successor | None = None
 
 
 Event = (
     msg.Decision
     | LeaderDied
+    | LeaderSilent
     | Ready
     | Reached
     | NotReached
@@ -136,12 +157,17 @@ class Give(Value):
     offer: msg.Offer
 
 
+class LeaveLeader(Value):
+    """Close the connection to the leader, which is silent."""
+
+
 class Release(Value):
     """Tell these launchers that their votes were for nothing, and never count them again."""
 
     nodes: tuple[str, ...]
     term: int
     asks: bool = False
+    ahead: msg.Successor | None = None
 
 
 class ClaimKey(Value):
@@ -163,7 +189,8 @@ class Leads(Value):
         electorates: A majority of each counts until the next round is settled.
         offers: Of the launchers that follow.
         stop: Of the last round's cycle; None: it ran.
-        died_at: When the leader was proved dead.
+        ranks_until: No ranks of the leaders before are alive after that.
+        leases_until: None of them has a lease after that.
         ended: Launchers that are.
         incident: Number of the last one.
         text: How the leader was lost, for people.
@@ -174,13 +201,14 @@ class Leads(Value):
     electorates: tuple[frozenset[str], ...]
     offers: tuple[msg.Offer, ...]
     stop: msg.StopCycle | None
-    died_at: float
+    ranks_until: float
+    leases_until: float
     ended: frozenset[str]
     incident: int
     text: str
 
 
-ToShell = Approach | Give | Release | ClaimKey | Leads
+ToShell = Approach | Give | LeaveLeader | Release | ClaimKey | Leads
 Effect = ToShell | LeaderFound
 
 
@@ -194,9 +222,14 @@ class Allegiance(enum.Enum):
     LEAVING = "leaving"
 
 
+def _is_one(node: str, other: str) -> bool:
+    """Whether two names are of one launcher, which may have come back as another node."""
+    return msg.elector(node) == msg.elector(other)
+
+
 def is_majority(votes: Iterable[str], electorate: frozenset[str]) -> bool:
     """More than half of the electorate."""
-    return 2 * len(electorate.intersection(votes)) > len(electorate)
+    return 2 * len(electorate.intersection(map(msg.elector, votes))) > len(electorate)
 
 
 @dataclass
@@ -227,6 +260,7 @@ class Settling:
 
     def received(self, node: str) -> bool:
         """A launcher has it; whether that settles it."""
+        node = msg.elector(node)
         if self.is_settled or node in self._received or not self._counts:
             return False
         self._received.add(node)
@@ -259,7 +293,15 @@ class Succession:
     _is_sure: bool = field(default=False, init=False)
     """No later round can have been formed: no stop came, and no other leader had this vote."""
     _incident: int = field(default=0, init=False)
-    _died_at: float = field(default=0.0, init=False)
+    _died_until: float = field(default=0.0, init=False)
+    """No ranks of the leader that has died are alive after that."""
+    _silent_until: float = field(default=0.0, init=False)
+    """The same of leaders that were silent, which this launcher and its voters have followed."""
+    _followed: int = field(default=0, init=False)
+    """The greatest term of a leader that this launcher has answered: it never returns to others."""
+    _leads_at: msg.Successor | None = field(default=None, init=False)
+    """Where the leader serves."""
+    _has_tried_leader: bool = field(default=False, init=False)
     _text: str = field(default="", init=False)
     _ended: set[str] = field(default_factory=set, init=False)
     _ready: Ready | None = field(default=None, init=False)
@@ -268,6 +310,8 @@ class Succession:
     _candidate: msg.Successor | None = field(default=None, init=False)
     _given_at: float = field(default=0.0, init=False)
     """When the candidate got the vote."""
+    _bound_until: float | None = field(default=None, init=False)
+    """When a candidate of which nothing came has it for nothing."""
     _ahead: msg.Successor | None = field(default=None, init=False)
     """A launcher that has a later round than this one: the next to be tried."""
     _tried: int = field(default=0, init=False)
@@ -290,8 +334,13 @@ class Succession:
         formed = self.round
         if formed is None or formed.is_last or not formed.successors:
             return False
-        others = formed.electorate - {formed.leader}
+        others = formed.electorate - {msg.elector(formed.leader)}
         return is_majority(others, formed.electorate)
+
+    @property
+    def can_move_by_silence(self) -> bool:
+        """The same, if the leader cannot be reached."""
+        return self.can_move
 
     @property
     def leader(self) -> str:
@@ -303,6 +352,12 @@ class Succession:
         """The leader has died, and no other is known."""
         return self.allegiance in (Allegiance.SEEKING, Allegiance.BOUND)
 
+    def is_superseded(self, decision: msg.Decision) -> bool:
+        """Whether it is of a leader that another one has followed, which this launcher knows."""
+        if not isinstance(decision, msg.LeaderBeat | msg.Round):
+            return False
+        return decision.term < self._followed
+
     def shows_death(self, offer: msg.Offer) -> bool:
         """Whether another launcher has the proof that the leader of this one has died."""
         return self.allegiance is Allegiance.FOLLOWING and self._leader in offer.ended
@@ -311,14 +366,14 @@ class Succession:
         """This launcher leaves the job: it does not lead any more."""
         self._effects = []
         self.allegiance, self._candidate, self._ready = Allegiance.LEAVING, None, None
-        self._seeks_at = None
+        self._seeks_at = self._bound_until = None
         self._patient_until.clear()
         self._release([*self._offers], self.term + 1)
         return self._effects
 
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
-        return earliest(self._seeks_at, *self._patient_until.values())
+        return earliest(self._seeks_at, self._bound_until, *self._patient_until.values())
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Effects of ``event``, in order."""
@@ -326,6 +381,10 @@ class Succession:
         match event:
             case LeaderDied(text):
                 self._on_death(text, now)
+            case LeaderSilent(text, ranks_s):
+                self._on_silence(text, now + ranks_s)
+            case msg.Resigned(why, stays=True, ranks_s=ranks_s):
+                self._on_silence(why, now + ranks_s)
             case msg.Resigned(why):
                 self._on_death(why, now)
                 self._is_sure = True  # it has formed no later round, and will not
@@ -342,14 +401,17 @@ class Succession:
                 self._on_peer_died(node, now)
             case Follows():
                 self._on_follows(now)
-            case Released(node, term, asks):
-                self._on_released(node, term, now, asks=asks)
+            case Released():
+                self._on_released(event, now)
             case msg.Offer():
                 self._on_offer(event, now)
             case KeyTaken() | KeyHeld():
                 pass  # there is no key
             case TimePassed():
                 self._give_back(now)
+                if self._bound_until is not None and now >= self._bound_until:
+                    self._is_sure = False  # it may lead
+                    self._seek(now)
                 if self._seeks_at is not None and now >= self._seeks_at:
                     self._seek(now)
             case _:
@@ -366,7 +428,8 @@ class Succession:
                 self._stop, self._is_sure = decision, False
             case msg.OpenIncident(incident=incident):
                 self._incident = max(self._incident, incident)
-            case msg.LeaderBeat(settled=settled):
+            case msg.LeaderBeat(term=term, settled=settled):
+                self._followed = max(self._followed, term)
                 formed = self.round
                 if formed is not None and formed.version == settled:
                     self._electorates = [formed.electorate]
@@ -384,7 +447,10 @@ class Succession:
                 assert_never(decision)
 
     def _on_round(self, formed: msg.Round) -> None:
+        if self.round is not None and self.round.version == formed.version:
+            return  # once more, for another launcher
         known, self.round, self._stop, self._is_sure = self.round, formed, None, True
+        self._followed, self._leads_at = max(self._followed, formed.term), formed.leads_at
         self.term, self._leader = max(self.term, formed.term), formed.leader
         if not formed.after or formed.since:
             self._electorates = [*map(frozenset, formed.since), formed.electorate]
@@ -398,6 +464,7 @@ class Succession:
         if self._candidate is None:
             return
         self._leader, self._seeks_at, self._is_sure = self._candidate.node, None, False
+        self._leads_at, self._bound_until = self._candidate, None
         self.allegiance, self._candidate, self._ready = Allegiance.FOLLOWING, None, None
         self._release([*self._offers], self.term + 1)
         self._patient_until.clear()
@@ -407,9 +474,22 @@ class Succession:
     def _on_death(self, text: str, now: float) -> None:
         if self.allegiance is not Allegiance.FOLLOWING:
             return
-        self.allegiance, self._died_at, self._text = Allegiance.SEEKING, now, text
-        self._ready, self._tried = None, 0
+        self._lose_leader(text)
+        self._died_until = max(self._died_until, now + self.pace.silence_s)
         self._ended.add(self._leader)
+
+    def _on_silence(self, text: str, ranks_until: float) -> None:
+        """No proof: the leader may come back."""
+        if self.allegiance in (Allegiance.FOLLOWING, Allegiance.LEADING):
+            self._lose_leader(text)
+            self._effects.append(LeaveLeader())
+            self._silent_until = max(self._silent_until, ranks_until)
+            self._is_sure = False
+
+    def _lose_leader(self, text: str) -> None:
+        self.allegiance, self._text = Allegiance.SEEKING, text
+        self._ready, self._candidate, self._bound_until = None, None, None
+        self._tried, self._has_tried_leader = 0, False
 
     def _on_peer_died(self, node: str, now: float) -> None:
         self._ended.add(node)
@@ -418,15 +498,21 @@ class Succession:
             self._is_sure = self._is_sure and self.allegiance is Allegiance.SEEKING
             self._seek(now)
 
-    def _on_released(self, node: str, term: int, now: float, *, asks: bool) -> None:
+    def _on_released(self, released: Released, now: float) -> None:
+        node, term, asks = released.node, released.term, released.asks
         candidate = self._candidate
-        if self.allegiance is not Allegiance.BOUND or candidate is None or candidate.node != node:
+        if self.allegiance is not Allegiance.BOUND or candidate is None:
+            return
+        if not _is_one(candidate.node, node):
             return
         if asks and term > self.term:
-            self.term, self.allegiance = term, Allegiance.SEEKING
+            self.term, self.allegiance, self._bound_until = term, Allegiance.SEEKING, None
             self._effects.append(Approach(candidate))
             return
         self.term = max(self.term, term - 1)
+        ahead, lost = released.ahead, self._leads_at
+        if ahead is not None and (lost is None or ahead.node != lost.node):
+            self._ahead = ahead
         self._seek(now)
 
     def _seek(self, now: float) -> None:
@@ -435,11 +521,10 @@ class Succession:
         if formed is None or ready is None or not self.is_leaderless:
             return
         self.allegiance, self._candidate, self._seeks_at = Allegiance.SEEKING, None, None
+        self._bound_until = None
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead.node not in self._ended:
-            self.term += 1
-            self._candidate = ahead
-            self._effects.append(Approach(ahead))
+            self._try(ahead, ready.join.node, now)
             return
         for _ in formed.successors:
             if self._tried == len(formed.successors):
@@ -447,32 +532,55 @@ class Succession:
             self._tried += 1
             self.term += 1
             candidate = formed.successors[(self.term - formed.term - 1) % len(formed.successors)]
-            if candidate.node in self._ended:
-                continue
-            self._candidate = candidate
-            if candidate.node == ready.join.node:
-                self._vote_for_itself(now)
-            else:
-                self._effects.append(Approach(candidate))
+            if candidate.node not in self._ended:
+                self.term -= 1
+                self._try(candidate, ready.join.node, now)
+                return
+        leads_at = self._leads_at
+        if leads_at is not None and self._may_return_to(leads_at, ready.join):
+            self._has_tried_leader = True
+            self._try(leads_at, ready.join.node, now)
             return
-        self._tried, self._seeks_at = 0, now + self.pace.beat_s
+        self._tried, self._has_tried_leader = 0, False
+        self._seeks_at = now + self.pace.beat_s
+
+    def _try(self, candidate: msg.Successor, own: str, now: float) -> None:
+        self.term += 1
+        self._candidate = candidate
+        if _is_one(candidate.node, own):
+            self._vote_for_itself(now)
+        else:
+            self._effects.append(Approach(candidate))
+
+    def _may_return_to(self, leads_at: msg.Successor, join: msg.Join) -> bool:
+        """It may lead the others, and be there again; or this one has led, and knows most."""
+        if self._has_tried_leader or not leads_at.port:
+            return False
+        if _is_one(leads_at.node, join.node):
+            return join.desc.serves > 0
+        return leads_at.node not in self._ended
 
     def _vote_for_itself(self, now: float) -> None:
         assert self._ready is not None
         self.allegiance = Allegiance.BOUND
         earlier = [node for node, offer in self._offers.items() if offer.term < self.term]
         self._release(earlier, self.term, asks=True)
-        self._take(self._offer(), now)
+        self._take(self._offer(now), now)
 
     def _is_candidate(self, node: str) -> bool:
-        return self._candidate is not None and self._candidate.node == node
+        return self._candidate is not None and _is_one(self._candidate.node, node)
 
     def _on_reached(self, node: str, now: float) -> None:
         if self.allegiance is Allegiance.SEEKING and self._is_candidate(node):
             self.allegiance, self._given_at = Allegiance.BOUND, now
-            self._effects.append(Give(node, self._offer()))
+            self._bound_until = self._binds_until(now)
+            self._effects.append(Give(node, self._offer(now)))
 
-    def _offer(self) -> msg.Offer:
+    def _binds_until(self, now: float) -> float | None:
+        """A candidate that is silent for so long may have died, as a leader may."""
+        return now + self.pace.fence_s
+
+    def _offer(self, now: float) -> msg.Offer:
         ready, formed = self._ready, self.round
         assert ready is not None
         assert formed is not None
@@ -487,6 +595,8 @@ class Succession:
             formed.restarts_used,
             # One that names the electorates before it: of a job that is not large.
             formed if ready.join.desc.is_witness and (formed.since or not formed.after) else None,
+            max(0.0, self._silent_until - now),
+            self._followed,
         )
 
     # ------------------------------------------------------------ as a candidate
@@ -503,20 +613,57 @@ class Succession:
             self._release([offer.node], offer.term + 1)
             return
         if not self.is_leaderless:
-            self._release([offer.node], offer.term + 1)  # there is a leader, or will be
+            # There is a leader, or will be.
+            ahead = self._leads_at if self.allegiance is Allegiance.FOLLOWING else None
+            self._release([offer.node], offer.term + 1, ahead=ahead)
             return
         own = self._ready.join.node if self._ready is not None else ""
+        if own and not self._may_lead(own):
+            self._release([offer.node], offer.term + 1)  # it cannot lead
+            return
         votes_for_itself = bool(own) and self._is_candidate(own)
-        may_rise = votes_for_itself or self.allegiance is Allegiance.SEEKING
-        if own and may_rise and offer.term > self.term and self._would_lead_in(offer.term, own):
-            self._offers.pop(own, None)
-            self.term = offer.term
-            self._candidate = next(it for it in formed.successors if it.node == own)
-            self._vote_for_itself(now)
-        elif votes_for_itself and offer.term < self.term:
+        if votes_for_itself and offer.term < self.term:
             self._release([offer.node], self.term, asks=True)
             return
+        if votes_for_itself or (own and self.allegiance is Allegiance.SEEKING):
+            term = offer.term
+            while votes_for_itself and term > self.term and not self._would_lead_in(term, own):
+                term += 1
+            if term > self.term and self._would_lead_in(term, own):
+                self._offers.pop(own, None)
+                self.term = term
+                self._nominate(own)
+                if offer.term == term:
+                    self._vote_for_itself(now)
+                else:
+                    self._take(offer, now)
+                    self._vote_for_itself(now)
+                    return
+        elif self.allegiance is Allegiance.BOUND and not self._precedes(offer.node, own):
+            self._release([offer.node], offer.term + 1, ahead=self._candidate)
+            return
         self._take(offer, now)
+
+    def _may_lead(self, own: str) -> bool:
+        """It is a successor, or has led before, and perhaps knows more than the others."""
+        formed = self.round
+        assert formed is not None
+        able = any(_is_one(it.node, own) for it in formed.successors)
+        return able or _is_one(formed.leader, own)
+
+    def _nominate(self, own: str) -> None:
+        assert self._ready is not None
+        desc = self._ready.join.desc
+        self._candidate = msg.Successor(own, desc.addr, desc.serves)
+
+    def _precedes(self, node: str, own: str) -> bool:
+        """Of two launchers that have each other's vote the first successor keeps both."""
+        formed = self.round
+        assert formed is not None
+        order = [msg.elector(it.node) for it in formed.successors]
+        both = msg.elector(own), msg.elector(node)
+        is_mutual = self._is_candidate(node) and all(it in order for it in both)
+        return is_mutual and order.index(both[0]) < order.index(both[1])
 
     def _adopt(self, later: msg.Round, now: float) -> None:
         """A round that has not come here, from a witness: as if it came now, after its leader died.
@@ -527,7 +674,7 @@ class Succession:
         if known is None or later.version <= known.version:
             return
         if later.leader != self._leader:
-            self._died_at = now  # of that one, at the latest
+            self._died_until = max(self._died_until, now + self.pace.silence_s)
         stop, is_sure = self._stop, self._is_sure
         self._on_round(later)
         self._stop, self._is_sure = stop, is_sure
@@ -540,19 +687,29 @@ class Succession:
     def _would_lead_in(self, term: int, own: str) -> bool:
         formed = self.round
         assert formed is not None
+        if _is_one(formed.leader, own):
+            return term > formed.term
         at = (term - formed.term - 1) % len(formed.successors)
-        return term > formed.term and formed.successors[at].node == own
+        return term > formed.term and _is_one(formed.successors[at].node, own)
 
     def _take(self, offer: msg.Offer, now: float) -> None:
         self._offers[offer.node] = offer
+        self._silent_until = max(self._silent_until, now + offer.ranks_s)
         self._patient_until.setdefault(offer.term, now + self.pace.ask_s)
 
-    def _release(self, nodes: list[str], term: int, *, asks: bool = False) -> None:
+    def _release(
+        self,
+        nodes: list[str],
+        term: int,
+        *,
+        asks: bool = False,
+        ahead: msg.Successor | None = None,
+    ) -> None:
         """From now on the votes of these are never counted."""
         for node in nodes:
             self._offers.pop(node, None)
         if nodes:
-            self._effects.append(Release(tuple(nodes), term, asks))
+            self._effects.append(Release(tuple(nodes), term, asks, ahead))
 
     def _give_back(self, now: float) -> None:
         """Votes that came to no majority in time; the own one as well."""
@@ -581,7 +738,8 @@ class Succession:
             self._lead(formed, self._electorates)
 
     def _lead(self, formed: msg.Round, electorates: list[frozenset[str]]) -> None:
-        self.allegiance, self._seeks_at = Allegiance.LEADING, None
+        self.allegiance, self._seeks_at, self._bound_until = Allegiance.LEADING, None, None
+        self._followed = max(self._followed, self.term)
         self._patient_until.clear()
         self._effects.append(
             Leads(
@@ -590,7 +748,8 @@ class Succession:
                 tuple(electorates),
                 tuple(self._offers.values()),
                 self._stop,
-                self._died_at,
+                max(self._died_until, self._silent_until),
+                self._silent_until - self.pace.step_down_s,
                 frozenset(self._ended),
                 max(offer.incident for offer in self._offers.values()),
                 self._text,

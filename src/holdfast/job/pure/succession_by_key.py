@@ -62,6 +62,11 @@ class SuccessionByKey(Succession):
         formed = self.round
         return formed is not None and not formed.is_last and bool(formed.successors)
 
+    @property
+    def can_move_by_silence(self) -> bool:
+        """See :attr:`.Succession.can_move_by_silence`: the key names a leader that may live."""
+        return False
+
     def next_deadline(self) -> float | None:
         """See :meth:`.Succession.next_deadline`."""
         return earliest(super().next_deadline(), self._claims_at())
@@ -75,12 +80,16 @@ class SuccessionByKey(Succession):
                 self._is_claiming = False
                 self._on_answer(event)
             return self._effects
-        if isinstance(event, TimePassed) and now >= self._died_at + self.pace.silence_s:
+        if isinstance(event, TimePassed) and now >= self._died_until:
             if self._seeks_at is not None and now >= self._seeks_at:
                 self._nominate_itself()
             if self._claims_at() is not None:
                 self._patient_until.clear()  # it claims the key, and gives no vote back
         return super().handle(event, now)
+
+    def _binds_until(self, now: float) -> float | None:  # noqa: ARG002
+        """Only proof gives a vote back: the key names no launcher that may live."""
+        return None
 
     def quit(self) -> list[Effect]:
         """See :meth:`.Succession.quit`; if it gets the key, that is of a dead launcher soon."""
@@ -94,7 +103,7 @@ class SuccessionByKey(Succession):
         desc, node = self._ready.join.desc, self._ready.join.node
         self._seeks_at, self.allegiance = None, Allegiance.BOUND
         self._candidate = msg.Successor(node, desc.addr, desc.serves)
-        self._take(self._offer(), self._now)
+        self._take(self._offer(self._now), self._now)
 
     def _own(self) -> str:
         """This node, while it is its own candidate; empty: it is not."""
@@ -104,7 +113,7 @@ class SuccessionByKey(Succession):
 
     def _claims_at(self) -> float | None:
         is_waiting = self._own() and not self._is_claiming
-        return self._died_at + self.pace.silence_s if is_waiting else None
+        return self._died_until if is_waiting else None
 
     def _elect(self) -> None:
         claims_at, formed = self._claims_at(), self.round
@@ -114,7 +123,7 @@ class SuccessionByKey(Succession):
         electorates = self._electorates or ()
         has_majority = bool(electorates) and all(is_majority(votes, it) for it in electorates)
         sure = self._is_sure and all(offer.is_sure for offer in self._offers.values())
-        has_all = sure and formed.electorate <= votes | self._ended
+        has_all = sure and formed.electorate <= {*map(msg.elector, votes | self._ended)}
         if has_majority or has_all or self._now >= claims_at:
             self._is_claiming = True
             self._patient_until.clear()
@@ -126,7 +135,7 @@ class SuccessionByKey(Succession):
         if isinstance(answer, KeyTaken):
             self.term = answer.term
             self._is_sure = self._is_sure and answer.before == formed.leader
-            self._offers[own] = self._offer()
+            self._offers[own] = self._offer(self._now)
             self._lead(formed, self._electorates or [formed.electorate])
             return
         self._is_sure = False
@@ -162,4 +171,4 @@ class SuccessionByKey(Succession):
         """Each may have led, and ranks of its cycle end no later than if it had died now."""
         if not self._ended.issuperset(nodes):
             self._ended.update(nodes)
-            self._died_at = now
+            self._died_until = now + self.pace.silence_s

@@ -3,12 +3,15 @@
 A node that is cut off ends its ranks before the others go on without it. Both clocks start at the
 last beat that came through. With the defaults (``keep_alive_timeout`` 15 s):
 
-     3.0 s  a beat, where nothing else was sent
+     3.0 s  a beat of the leader, which each launcher answers
      4.5 s  a node that slept has waited that long for an answer of the leader (``ask_s``)
     10.0 s  a node that receives nothing from the leader kills its ranks (``fence_s``)
     10.5 s  if its launcher cannot, its monitors do (``lease_s`` later)
+    10.0 s  a launcher without ranks looks for the next leader (``fence_s``)
     12.0 s  if the launcher is stopped while it does, its monitors do (four of these later)
+    14.5 s  a leader that no majority answers ends its own ranks (``leader_lease_s``)
     15.0 s  the leader gives the node up, and its place to another (``silence_s``)
+    19.5 s  the next leader starts ranks (``takeover_s``); the one before has stepped down
    130.0 s  a launcher without ranks no longer waits for the leader (``fence_s + return_s``)
 
 Pure. Seconds, or shares of a timeout. Tested as a whole: tests/unit/job/test_timing.py.
@@ -60,6 +63,29 @@ class Pace:
         A leader that is there answers within one ``beat_s``.
         """
         return min(self.fence_s, 1.5 * self.beat_s)
+
+    @property
+    def leader_lease_s(self) -> float:
+        """How long a leader leads after it sent a beat that a majority has answered.
+
+        A beat grants the rest of that, and so no less than ``fence_s`` where the beat before it
+        was answered in time. No node that the leader needs is given up before the lease is over.
+        """
+        return min(self.fence_s + 1.5 * self.beat_s, self.silence_s)
+
+    @property
+    def takeover_s(self) -> float:
+        """How long after the last beat that it received a voter of the next leader may be sure.
+
+        No ranks of the leader before are alive then: its last beat was granted at the end of its
+        lease, was under way for a ``beat_s``, and the ranks were ended by monitors.
+        """
+        return self.leader_lease_s + self.beat_s + self.killing_lease_s
+
+    @property
+    def step_down_s(self) -> float:
+        """How long a leader without a lease waits for a majority: others may lead then."""
+        return self.takeover_s - self.leader_lease_s
 
     @property
     def return_s(self) -> float:

@@ -51,6 +51,7 @@ from holdfast.job.pure.leader import (
     Leader,
     LeaderPhase,
     ReadIteration,
+    StepDown,
     WitnessMoved,
 )
 from holdfast.job.pure.member import (
@@ -62,6 +63,7 @@ from holdfast.job.pure.member import (
     KeepStep,
     LeaderFound,
     LeaderLost,
+    LeaderMissing,
     LeaderReplaced,
     LeaveJob,
     Member,
@@ -82,8 +84,10 @@ from holdfast.job.pure.membership import (
     JobOutcome,
     Join,
     Judged,
+    LeaderBeat,
     LeaveWhy,
     Message,
+    NodeRefused,
     Offer,
     OpenIncident,
     Resigned,
@@ -98,7 +102,9 @@ from holdfast.job.pure.succession import (
     KeyHeld,
     KeyTaken,
     LeaderDied,
+    LeaderSilent,
     Leads,
+    LeaveLeader,
     NotReached,
     PeerDied,
     Reached,
@@ -239,10 +245,12 @@ Effect = (
     | WitnessMoved
     | Approach
     | Give
+    | LeaveLeader
     | Release
     | ClaimKey
     | Leads
     | SendOn
+    | StepDown
     | node.LocalEffect
 )
 
@@ -305,9 +313,15 @@ class Launcher:
             return self._to_leader(event)
         if isinstance(event, Resigned):
             return self._on_leader_gone(event, event.why)
-        if isinstance(event, Round) and self.succession and self.succession.is_leaderless:
-            return []  # late, of the dead leader; this launcher's ranks are to be gone
+        if (
+            isinstance(event, Round | LeaderBeat | NodeRefused)
+            and self.succession
+            and self.succession.is_leaderless
+        ):
+            return []  # late, of the leader before; this launcher's ranks are to be gone
         if isinstance(event, Decision):
+            if self.succession is not None and self.succession.is_superseded(event):
+                return []
             return [*self._to_succession(event), (self.member, event)]
         if isinstance(
             event, Reached | NotReached | PeerDied | Follows | Released | KeyTaken | KeyHeld
@@ -356,8 +370,35 @@ class Launcher:
         if self.succession is None or not self.succession.can_move:
             return [(self.member, LeaderLost(why))]
         text = f"{self.succession.leader}: {why}"
-        how = How.POLITE if isinstance(event, Resigned) else How.AT_ONCE
+        is_polite = isinstance(event, Resigned) and not event.stays
+        how = How.POLITE if is_polite else How.AT_ONCE
         return [(self.succession, event), (self.member, LeaderReplaced(text, how))]
+
+    def _on_leader_missing(self, missing: LeaderMissing) -> list[_Addressed]:
+        """This launcher votes, if leadership moves by silence; its leader may not live here."""
+        succession = self.succession
+        if succession is None or self.leader is not None or not succession.can_move_by_silence:
+            return []
+        why = f"nothing came from it for {missing.silent_s:.1f} s"
+        ranks_s = max(0.0, self.member.pace.takeover_s - missing.silent_s)
+        text = f"{succession.leader}: {why}"
+        return [
+            (succession, LeaderSilent(why, ranks_s)),
+            (self.member, LeaderReplaced(text)),
+        ]
+
+    def _on_step_down(self, step_down: StepDown) -> list[_Addressed]:
+        """Another launcher may lead: this one looks for it."""
+        self.leader = None
+        why = f"this launcher does not lead the job any more: {step_down.text}"
+        self._effects += [Note("warning", why), step_down]
+        if self.succession is None or self._last_words is not None:
+            return []
+        # Its own ranks are ended by its lease.
+        return [
+            (self.succession, LeaderSilent(step_down.text, step_down.ranks_s)),
+            (self.member, LeaderReplaced(step_down.text)),
+        ]
 
     def _on_led_by(self, addr: str, port: int) -> None:
         """This launcher was started anew at the endpoint of one that has died.
@@ -386,9 +427,10 @@ class Launcher:
         return addressed
 
     def _lead(self, leads: Leads) -> list[_Addressed]:
-        self.leader = Leader(self.rules, self.member.pace, self.member.node, leads)
-        votes, launchers = len(leads.offers), len(leads.round.electorate)
         by_key = isinstance(self.succession, SuccessionByKey)
+        about = self.rules, self.member.pace, self.member.node, leads
+        self.leader = Leader(*about, moves_by_silence=not by_key)
+        votes, launchers = len(leads.offers), len(leads.round.electorate)
         follow = "follow it, which the key names" if by_key else "have voted for it"
         text = (
             f"this launcher leads the job now, in term {leads.term}: {votes} of {launchers} "
@@ -428,11 +470,15 @@ class Launcher:
                 return [(self.node, effect), *leader_ends]
             if isinstance(effect, Join) and self.succession and self.succession.is_leaderless:
                 return [(self.succession, Ready(effect))]
+            if isinstance(effect, LeaderMissing):
+                return self._on_leader_missing(effect)
         elif source is self.succession:
             if isinstance(effect, LeaderFound):
                 return [(self.member, effect)]
             self._effects.append(effect)
             return self._lead(effect) if isinstance(effect, Leads) else []
+        elif isinstance(effect, StepDown):
+            return self._on_step_down(effect)
         elif isinstance(effect, Close):
             if effect.missing:
                 text = "the job has ended, and these launchers sent no leave message: "
@@ -468,7 +514,9 @@ class Launcher:
         self.member.desc = dataclasses.replace(desc, addr=addr, serves=met.port)
         if not met.leads:
             return self._join()
-        self.leader = Leader(self.rules, self.member.pace, self.member.node)
+        by_key = isinstance(self.succession, SuccessionByKey)
+        pace, home = self.member.pace, self.member.node
+        self.leader = Leader(self.rules, pace, home, moves_by_silence=not by_key)
         return [(self.leader, Begin()), *self._join()]
 
     def _join(self) -> list[_Addressed]:

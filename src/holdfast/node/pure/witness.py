@@ -22,6 +22,7 @@ from holdfast.job.pure.exit_codes import Ending
 from holdfast.job.pure.member import (
     LeaderFound,
     LeaderLost,
+    LeaderMissing,
     LeaderReplaced,
     LeaveJob,
     Member,
@@ -32,6 +33,7 @@ from holdfast.job.pure.membership import (
     LeaderBeat,
     LeaveWhy,
     Message,
+    NodeRefused,
     Offer,
     Resigned,
     Round,
@@ -41,6 +43,8 @@ from holdfast.job.pure.succession import (
     Follows,
     Give,
     LeaderDied,
+    LeaderSilent,
+    LeaveLeader,
     NotReached,
     PeerDied,
     Reached,
@@ -61,7 +65,7 @@ class WitnessLeaves(Value):
     text: str
 
 
-Effect = Message | Approach | Give | Release | Note | WitnessLeaves
+Effect = Message | Approach | Give | LeaveLeader | Release | Note | WitnessLeaves
 
 
 @dataclass
@@ -107,9 +111,12 @@ class Witness:
                 return [(self.succession, event), (self.member, event)]
             case SignalArrived():
                 return [(self.member, event)]
-        if isinstance(event, Round) and self.succession.is_leaderless:
-            return []  # late, of the dead leader
+        is_of_leader = isinstance(event, Round | LeaderBeat | NodeRefused)
+        if is_of_leader and self.succession.is_leaderless:
+            return []  # late, of the leader before
         if isinstance(event, Decision):
+            if self.succession.is_superseded(event):
+                return []
             self._note_vote(event)
             return [(self.succession, event), (self.member, event)]
         return []  # for launchers
@@ -152,6 +159,16 @@ class Witness:
             for effect in effects:
                 queue += self._route(effect)
 
+    def _on_leader_missing(self, missing: LeaderMissing) -> list[_Addressed]:
+        if not self.succession.can_move_by_silence:
+            return []
+        why = f"nothing came from it for {missing.silent_s:.1f} s"
+        ranks_s = max(0.0, self.member.pace.takeover_s - missing.silent_s)
+        return [
+            (self.succession, LeaderSilent(why, ranks_s)),
+            (self.member, LeaderReplaced(why)),
+        ]
+
     def _route(self, effect: Any) -> list[_Addressed]:
         """The machine that an effect of the other one is for; the rest is for the caller."""
         match effect:
@@ -159,11 +176,13 @@ class Witness:
                 return [(self.succession, Ready(effect))]
             case LeaderFound():
                 return [(self.member, effect)]
+            case LeaderMissing():
+                return self._on_leader_missing(effect)
             case LeaveJob():
                 self._leave(effect)
             case Note(level="info"):
                 pass  # of nodes that wait for a place
-            case Approach() | Give() | Release() | Note():
+            case Approach() | Give() | LeaveLeader() | Release() | Note():
                 self._effects.append(effect)
             case _ if isinstance(effect, Message):
                 self._effects.append(effect)

@@ -265,6 +265,16 @@ def _of_the_leader(plan: LaunchPlan, pace: Pace) -> Iterator[PlantedFault]:
             f"the leader, {_AT_ONCE}, or after {pace.silence_s:g} s of silence",
             "a warning; the job goes on without it, and another witness may take its place",
         )
+        yield PlantedFault(
+            "the host of the launcher that leads is gone, or cut off",
+            f"all others, {pace.fence_s:g} s after its last message; it, if it lives, after "
+            f"{pace.leader_lease_s:g} s",
+            f"all ranks end; a majority of the launchers, spares counted, starts them again "
+            f"{pace.takeover_s:g} s after that message, while restarts are left; without a "
+            f"majority the launchers leave after {gone_s:g} s, to be started again",
+            Ending.LEADER_LOST.code(),
+        )
+        return
     yield PlantedFault(
         "the host of the launcher that leads is gone, or cut off",
         f"all others, {gone_s:g} s after its last message",
