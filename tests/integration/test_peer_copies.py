@@ -271,6 +271,22 @@ def test_one_copy_of_a_rank_is_received_at_a_time(receiver: CopyNode) -> None:
         assert answer == messages.CopyTurnedDown("another copy of rank 0 is being received")
 
 
+def test_a_copy_that_stalls_makes_way_for_another_one() -> None:
+    """Its sender may be a node that was lost; another one has the same snapshot."""
+    before = "import holdfast.arena.copy_transfer as it; it.STALLED_S = 0.1\n"
+    with CopyNode(before=before) as receiver, CopyNode() as sender:
+        own, replica = sender.arena(), receiver.hold(0)
+        held = taken(own, 0, 5)
+        with begun(receiver):
+
+            def is_pushed() -> bool:
+                sender.push(own, held, receiver)
+                return bool(sender.outcome() == CopyPushed(5))
+
+            until(is_pushed, "the copy")
+        assert steps(replica) == {5: True}
+
+
 GARBAGE = [
     b"",
     b"\0",

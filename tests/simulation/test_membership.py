@@ -353,9 +353,9 @@ class HearsNobody(Leader):
         heard = self.nodes._last_at
         before = dict(heard)
         effects = super().handle(event, now)
-        for node, heard_at in before.items():
+        for node, last_byte_at in before.items():
             if node in heard:
-                heard[node] = heard_at
+                heard[node] = last_byte_at
         return effects
 
 

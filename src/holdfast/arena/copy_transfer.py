@@ -38,10 +38,13 @@ from holdfast.arena.pure.peer_messages import (
 )
 from holdfast.arena.pure.snapshots import Held
 from holdfast.arena.slot_stream import LinkError, SlotStream
+from holdfast.base import clock
 from holdfast.base.pure.never import assert_never
 from holdfast.net.tcp import tune
 
 _CONNECT_S = 10.0
+STALLED_S = 5.0
+"""A copy without a byte for so long makes way for another one of the same rank."""
 _SLOTS = 2
 """That a receiver uses of memory in which no rank has taken snapshots."""
 
@@ -147,6 +150,20 @@ class CopyMemory:
         self.busy = threading.Lock()
         self.is_dropped = False
         self.stream: SlotStream | None = None
+        self.last_byte_at = 0.0
+        """When bytes of it came last."""
+
+    def claim(self) -> bool:
+        """Take the memory for one copy; a stalled one before it is given up. False: it is in use.
+
+        Its sender may be a node that was lost, and another one has the same snapshot.
+        """
+        if self.busy.acquire(blocking=False):
+            return True
+        if (stream := self.stream) is None or clock.monotonic() < self.last_byte_at + STALLED_S:
+            return False
+        stream.hang_up()
+        return self.busy.acquire(timeout=STALLED_S)
 
     def close(self) -> None:
         """Give up the copy that is being received, and wait until its thread writes no more."""
@@ -228,10 +245,10 @@ class Receiving:
             raise LinkError(
                 f"it has {begins.n_bytes} bytes, and there is room for {copies.bytes_max}"
             )
-        if not copies.busy.acquire(blocking=False):
+        if not copies.claim():
             raise LinkError(f"another copy of rank {held.rank} is being received")
         try:
-            copies.stream = self._stream
+            copies.stream, copies.last_byte_at = self._stream, clock.monotonic()
             if copies.is_dropped:
                 raise LinkError(f"this node holds no copies of rank {held.rank}")
             if (index := copies.slot_for(begins)) is not None:
@@ -246,6 +263,7 @@ class Receiving:
         memory.begin(index)
 
         def going_on(_at: int) -> None:
+            copies.last_byte_at = clock.monotonic()
             if copies.is_dropped:
                 raise LinkError(f"this node holds no copies of rank {held.rank} any more")
             self._under_way(held.rank)

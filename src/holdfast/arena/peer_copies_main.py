@@ -227,7 +227,7 @@ class CopyProcess:
 
 
 def _host(_connected: socket.socket, address: Any) -> str:
-    return f"host {address[0]}"
+    return f"host {str(address[0]).removeprefix('::ffff:')}"
 
 
 def main() -> None:

@@ -97,12 +97,12 @@ def test_a_reader_that_waits_for_a_cpu_is_not_stuck(
         reading = file_read.FileRead([stuck])
         assert wait_for.readable(reading.fileno(), 60.0)
         reading.step()
-        heard_at, state = now, "R"
-        while now < heard_at + bound_s - file_read.READ_S:
+        last_byte_at, state = now, "R"
+        while now < last_byte_at + bound_s - file_read.READ_S:
             now += file_read.READ_S
             reading.step()
             assert not reading.is_done
-        now, state = heard_at + bound_s + file_read.READ_S, last_state
+        now, state = last_byte_at + bound_s + file_read.READ_S, last_state
         reading.step()
         assert reading.found == {stuck: None}
 

@@ -55,7 +55,7 @@ def test_a_monitor_that_died_is_heard_out(
     node.close()
 
 
-def test_what_a_monitor_says_after_it_ended_its_rank_is_heard_at_the_end_of_the_job(
+def test_what_a_monitor_says_after_it_ended_its_rank_is_last_byte_at_the_end_of_the_job(
     loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It sends the signal first: its rank and the job may be over before its words are there."""
