@@ -204,7 +204,14 @@ class Rescue:
 
     def _sources(self, found: Sequence[HeldSlot | Pending | None]) -> list[SlotOfRank]:
         pairs = zip(self._arenas, found, strict=True)
-        return [SlotOfRank(memory, it) for memory, it in pairs if isinstance(it, HeldSlot)]
+        sources = [SlotOfRank(memory, it) for memory, it in pairs if isinstance(it, HeldSlot)]
+        theirs = sorted(it.slot.held.rank for it in sources)
+        if theirs != sorted(self.ranks):  # after a restart in place
+            raise RescueError(
+                f"a restart in place has given {named(self.ranks)} other numbers "
+                f"({', '.join(map(str, theirs))}): their snapshots cannot be rescued"
+            )
+        return sources
 
     # ------------------------------------------------------------ written
     def write(

@@ -196,6 +196,18 @@ def test_a_job_of_several_hosts_needs_the_step(
     assert (found.on_disk.world_size, found.on_disk.ranks) == (4, "0,1")
 
 
+def test_ranks_that_have_other_numbers_are_named(
+    job: RunningJob, to: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After a restart in place that left one out."""
+    job.train(5)
+    for memory in job.ranks:
+        memory.words[layout.slot(0) + layout.RANK] = 1
+    assert rescue(to) == 1
+    text = "a restart in place has given ranks 0,1 other numbers (1, 1): their snapshots"
+    assert text in capsys.readouterr().err
+
+
 def test_a_full_disk_leaves_nothing(
     job: RunningJob, to: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
