@@ -12,6 +12,7 @@ import signal
 import socket
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -520,5 +521,7 @@ def test_it_has_little_memory_and_low_priority(sender: CopyNode, receiver: CopyN
     for node in (sender, receiver):
         status = proc.status(node.process.pid)
         assert os.getpriority(os.PRIO_PROCESS, node.process.pid) == 10
+        autogroup = Path(f"/proc/{node.process.pid}/autogroup")
+        assert not autogroup.exists() or autogroup.read_text().endswith("nice 10\n")
         kib = {kind: int(status[kind].split()[0]) for kind in (b"RssAnon", b"RssFile")}
         assert kib[b"RssAnon"] < 15 << 10, kib

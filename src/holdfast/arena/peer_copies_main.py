@@ -11,6 +11,7 @@ nothing.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import socket
@@ -230,11 +231,19 @@ def _host(_connected: socket.socket, address: Any) -> str:
     return f"host {str(address[0]).removeprefix('::ffff:')}"
 
 
+def _lower_priority() -> None:
+    os.nice(_NICE)
+    # Where the kernel groups processes by session, nice counts within the session alone.
+    if os.getsid(0) == os.getpid():
+        with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as file:  # noqa: PTH123
+            file.write(str(_NICE))
+
+
 def main() -> None:
     """Be that process; descriptors are given by ``node/processes/controlled_process.py``."""
     die_with_parent()
     ignore_signals()
-    os.nice(_NICE)
+    _lower_priority()
     control = Client(socket.socket(fileno=CONTROL_FD))
     control.descriptors = []
     try:
