@@ -15,6 +15,7 @@ from pathlib import Path
 
 from holdfast.arena.arena import ArenaMemory
 from holdfast.arena.pure import layout
+from holdfast.arena.pure.slots import next_slot
 from holdfast.arena.pure.snapshots import Held
 from holdfast.arena.pure.tensors_head import Head, Tensor, parse
 from holdfast.arena.sums import checksum
@@ -75,7 +76,7 @@ class Lockstep:
 
 
 class Memory:
-    """Two slots, written in turn."""
+    """Two slots, written in turn, but for one whose step is pinned."""
 
     def __init__(self) -> None:
         link = LauncherLink(os.environ["FT_LAUNCHER_IPC_SOCKET"], RANK)
@@ -100,16 +101,23 @@ class Memory:
         return step
 
     def take(self, step: int) -> None:
-        arena, slot = self._arena, step % 2
-        if self._answer.restore is not None and self._answer.file is None:
-            slot = (step - self._answer.restore.step + self._answer.slot) % 2
+        arena = self._arena
         arena.words[layout.LAST_STEP] = step
+        held = {it.slot: it.held.id for it in arena.all_held()}
+        slot = next_slot(range(2), held, (), arena.pins())
+        if slot is None:
+            return
+        arena.claim(slot, step)
+        if not arena.may_write(slot):
+            arena.unclaim()
+            return
         arena.begin(slot)
         head = HEAD.render(f'{{"step":"{step}"}}')
         assert head is not None
         file = head + step.to_bytes(8, "little") * N_WORDS
         self._maps[slot][: len(file)] = file
         arena.commit(slot, Held(RANK, WORLD, self._answer.cycle, 0, step), len(file))
+        arena.unclaim()
         arena.store_sum(slot, step + 1, checksum(memoryview(file)))
 
 
