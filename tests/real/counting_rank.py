@@ -76,15 +76,16 @@ class Lockstep:
 
 
 class Memory:
-    """Two slots, written in turn, but for one whose step is pinned."""
+    """Two slots, and those for kept steps: written in turn, but for one whose step is pinned."""
 
     def __init__(self) -> None:
         link = LauncherLink(os.environ["FT_LAUNCHER_IPC_SOCKET"], RANK)
         self._answer, fd = link.open_arena(HEAD.n_bytes, 2)
         self._arena = ArenaMemory(fd)
-        for slot in range(2):
+        self._slots = range(2 + self._answer.kept)
+        for slot in self._slots:
             self._arena.reserve(slot, HEAD.n_bytes)
-        self._maps = [memoryview(self._arena.map_slot(slot)) for slot in range(2)]
+        self._maps = [memoryview(self._arena.map_slot(slot)) for slot in self._slots]
 
     def restored(self) -> int:
         """The step to begin from; 0: from the start."""
@@ -104,7 +105,7 @@ class Memory:
         arena = self._arena
         arena.words[layout.LAST_STEP] = step
         held = {it.slot: it.held.id for it in arena.all_held()}
-        slot = next_slot(range(2), held, (), arena.pins())
+        slot = next_slot(self._slots, held, (), arena.pins())
         if slot is None:
             return
         arena.claim(slot, step)
