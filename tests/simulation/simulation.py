@@ -579,7 +579,7 @@ class Simulation(World):
     def _is_apart(self, one: SimulatedNode, for_s: float, *, one_way: bool) -> None:
         # Cut off twice, what gets through in between is old and looks like news.
         fresh_s = self.scenario.pace.beat_s + 2 * self.longest_way_s
-        is_twice = self.clock.now < one.cut_until + fresh_s
+        is_twice = self.clock.now < one.cut_until + fresh_s or one.clock.is_asleep
         one.cut_until = max(one.cut_until, self.clock.now + for_s)
         one.audible = False
         if one.signalled or one.stuck or is_twice or one_way:
