@@ -610,7 +610,8 @@ class Succession:
             desc = offer.join.desc
             if desc.serves and not desc.is_witness:
                 self._ahead = msg.Successor(offer.node, desc.addr, desc.serves)
-            self._release([offer.node], offer.term + 1)
+            ahead = self._leads_at if self.allegiance is Allegiance.FOLLOWING else None
+            self._release([offer.node], offer.term + 1, ahead=ahead)
             return
         if not self.is_leaderless:
             # There is a leader, or will be.
