@@ -345,8 +345,8 @@ class SnapshotPromises:
         self._check = check
         self._starts: dict[Life, State | None] = {}
         self._times: dict[Life, int] = {}
-        self._known: Life | None = None
-        """The last life that the leader knows of."""
+        self._known: dict[int, Life] = {}
+        """By term: the last life that its leader knows of."""
         self.restored = 0
         self.kept = KeptPromises(by_node, check)
 
@@ -355,8 +355,8 @@ class SnapshotPromises:
         return self._starts.get(life)
 
     def check_takeover(self, leads: Leads) -> None:
-        """This leader may know fewer rounds."""
-        self._known = leads.round.term, leads.round.cycle
+        """It may know fewer rounds; the leader before may form another before it steps down."""
+        self._known[leads.term] = leads.round.term, leads.round.cycle
 
     def check_decision(self, decision: Decision) -> None:
         """What all ranks of a round begin from."""
@@ -367,9 +367,9 @@ class SnapshotPromises:
         if not self._is_on:
             self._check(decision.beginning is None, "a job without snapshots speaks of them")
             return
-        if decision.revision or (decision.term, decision.cycle) == self._known:
+        life, known = (decision.term, decision.cycle), self._known.get(decision.term)
+        if decision.revision or life == known:
             return
-        life, known = (decision.term, decision.cycle), self._known
         restore = decision.beginning.restore if decision.beginning is not None else None
         best = self._newest_common(decision, known)
         state, times = None, 0
@@ -395,7 +395,7 @@ class SnapshotPromises:
         )
         self._starts[life], self._times[life] = state, times + 1
         self.kept.check_round(decision, state, is_void=partial(self._is_void, decision, known))
-        self._known = life
+        self._known[decision.term] = life
 
     def _is_void(self, formed: Round, known: Life | None, state: State) -> bool:
         """It is not of the history of the last life, was refused, or led nowhere."""

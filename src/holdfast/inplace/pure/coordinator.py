@@ -166,7 +166,7 @@ class Coordinator:
         """By node: the snapshots of its ranks, when they were ready."""
         self._awaits_places = False
         self._was_chosen = True
-        """What the last epoch begins from; it failed before, if not."""
+        """For the last epoch, a snapshot or none; False: it failed before that."""
         self._restore: Restore | None = None
         """The snapshot that the epoch began from."""
         self._has_chosen = False

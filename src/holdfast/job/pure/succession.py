@@ -332,10 +332,16 @@ class Succession:
         the launchers without the leader are no majority.
         """
         formed = self.round
-        if formed is None or formed.is_last or not formed.successors:
+        if formed is None or not self.can_move_beside:
             return False
         others = formed.electorate - {msg.elector(formed.leader)}
         return is_majority(others, formed.electorate)
+
+    @property
+    def can_move_beside(self) -> bool:
+        """The same, if the leader lives, leads no more, and votes as the others do."""
+        formed = self.round
+        return formed is not None and not formed.is_last and bool(formed.successors)
 
     @property
     def can_move_by_silence(self) -> bool:

@@ -367,12 +367,13 @@ class Launcher:
     def _on_leader_gone(self, event: LeaderDied | Resigned, why: str) -> list[_Addressed]:
         if self.leader is not None or (self.succession and self.succession.is_leaderless):
             return []  # the one before; or it is known
-        if self.succession is None or not self.succession.can_move:
+        stays = isinstance(event, Resigned) and event.stays
+        succession = self.succession
+        if succession is None or not (succession.can_move_beside if stays else succession.can_move):
             return [(self.member, LeaderLost(why))]
-        text = f"{self.succession.leader}: {why}"
-        is_polite = isinstance(event, Resigned) and not event.stays
-        how = How.POLITE if is_polite else How.AT_ONCE
-        return [(self.succession, event), (self.member, LeaderReplaced(text, how))]
+        text = f"{succession.leader}: {why}"
+        how = How.POLITE if isinstance(event, Resigned) and not stays else How.AT_ONCE
+        return [(succession, event), (self.member, LeaderReplaced(text, how))]
 
     def _on_leader_missing(self, missing: LeaderMissing) -> list[_Addressed]:
         """This launcher votes, if leadership moves by silence; its leader may not live here."""
