@@ -303,7 +303,7 @@ class Leader:
             self._lapsed_at = None
         elif lease.is_held(now):
             if self._lapsed_at is not None:
-                self._beat_at = now  # they should know
+                self._publish_beat(now)  # it grants time to the ranks that the next round starts
             self._lapsed_at = None
         elif self._lapsed_at is None:
             self._lapsed_at = max(lease.until(), self._woke_at + self.pace.ask_s)

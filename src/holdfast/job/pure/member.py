@@ -487,9 +487,11 @@ class Member:
         leaves = self.phase in (MemberPhase.LEAVING, MemberPhase.DONE)
         if is_known or must_end or leaves:
             return math.inf
-        awaits_end = self._all_ended_well and self.phase is MemberPhase.ACTIVE
-        for_s = self.pace.silence_s if awaits_end else self.pace.fence_s  # nothing is at stake
-        return max(self._leader_at + for_s, self._asks_until or 0.0)
+        if self._all_ended_well and self.phase is MemberPhase.ACTIVE:
+            # Nothing is at stake but the job's end, which is near; the leader may sleep as long.
+            awake_at = self._leader_at if self._asks_until is None else self._asks_from
+            return max(self._leader_at, awake_at) + self.pace.silence_s
+        return max(self._leader_at + self.pace.fence_s, self._asks_until or 0.0)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Effects of ``event``, in order."""
