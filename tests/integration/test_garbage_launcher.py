@@ -258,16 +258,24 @@ def test_garbage_about_snapshots_ends_no_launcher_and_voids_no_snapshot(
 
 
 def test_a_rank_that_is_killed_while_it_is_answered_is_no_harm(tmp_path: Path) -> None:
-    """It has sent its request, or half of it, and is gone."""
-    from holdfast.node import arenas
+    """It has sent its request, or half of it, and is gone; or its answer comes later."""
+    from holdfast.node import arenas, control_endpoint
 
     place = CyclePlace("n0", 0, 1, 0, "a")
     kept = arenas.Arenas(1, 1 << 30, lambda _: None, lambda _: None, str(tmp_path))
     kept.begin(Round(0, (place,), world_size=1), place)
     request = encoded(encode(OpenArena(0, 1 << 20, 2)))
+    replies: list[Callable[[control_endpoint.Answer], None]] = []
+
+    def answer(
+        request: control_endpoint.OfSnapshots, reply: Callable[[control_endpoint.Answer], None]
+    ) -> None:
+        replies.append(reply)
+        reply(kept.answer(request))
+
     with Loop() as loop:
         control = ControlEndpoint(
-            str(tmp_path / "c"), loop, lambda *_: None, lambda _: None, no_rank, kept.answer
+            str(tmp_path / "c"), loop, lambda *_: None, lambda _: None, no_rank, answer
         )
         for length in (len(request), len(request) // 2, 0):
             with unix(str(tmp_path / "c")) as rank:
@@ -283,6 +291,9 @@ def test_a_rank_that_is_killed_while_it_is_answered_is_no_harm(tmp_path: Path) -
         assert len(fds) == 1
         assert ArenaMemory(fds[0]).max_slots == layout.MAX_SLOTS
         os.close(fds[0])
+        loop.wait(0.0)
+        for reply in replies:
+            reply(kept.answer(OpenArena(0, 1 << 20, 2)))
         control.close()
     kept.end()
 
