@@ -688,7 +688,7 @@ class Simulation(World):
                     other.audible = False
                     other.cut_until = max(other.cut_until, until)
         for offer in leads.offers:
-            voter = self._by_node.get(offer.node, one)  # its own, under a name that is new
+            voter = self._by_node.setdefault(offer.node, one)  # its own, under a new name
             if voter is not one and voter.bound_to is one:
                 self._follows(voter, one)
         self._meet_all()
