@@ -150,10 +150,10 @@ open("started", "w").close()
 for _ in range(2000):
     try:
         guest = int(open("guest").read())
-        parent = open(f"/proc/{guest}/stat").read().split()[3]
+        _, name, _, parent, *_ = open(f"/proc/{guest}/stat").read().split()
     except (OSError, ValueError):
-        parent = None
-    if parent == "1":
+        name = parent = None
+    if (name, parent) == ("(sleep)", "1"):  # before it is setsid
         break
     time.sleep(0.02)
 print("cycle", os.environ["NVRX_CYCLE"], "guest's parent is", parent, flush=True)
