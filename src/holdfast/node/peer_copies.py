@@ -102,15 +102,24 @@ class PeerCopies(Part):
         self._peer.report = lambda _, problem: LOGGER.warning(
             "the process for copies of snapshots %s", problem
         )
-        for rank, (memory, bytes_max) in self._held.items():
-            self._peer.send_with(encode(HoldCopies(rank, bytes_max)), [memory.fd])
+        for rank in self._held:
+            self._send_memory(self._peer, rank)
 
     # ------------------------------------------------------------ orders
     def hold(self, rank: int, memory: ArenaMemory, bytes_max: int) -> None:
         """Copies of snapshots of ``rank`` may be written there, until :meth:`drop`."""
         self._held[rank] = memory, bytes_max
         if self._peer is not None:
-            self._peer.send_with(encode(HoldCopies(rank, bytes_max)), [memory.fd])
+            self._send_memory(self._peer, rank)
+
+    def _send_memory(self, peer: Channel, rank: int) -> None:
+        memory, bytes_max = self._held[rank]
+        if not peer.send_with(encode(HoldCopies(rank, bytes_max)), [memory.fd]):
+            LOGGER.warning(
+                "snapshots of rank %d are not taken in: the process for copies (pid %d) does not "
+                "read",
+                *(rank, self._pid),
+            )
 
     def drop(self, rank: int, then: Callable[[], None]) -> None:
         """No copies are written there any more when ``then`` is called."""
