@@ -458,6 +458,25 @@ def test_a_slot_that_its_rank_writes_meanwhile_is_not_copied(sender: CopyNode) -
         assert steps(replica) == {}
 
 
+def test_memory_that_the_process_does_not_take_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """Copies of that rank are turned down until it is offered again."""
+    with Loop() as loop:
+        copies = PeerCopies(ConfigureCopies("job", "secret"), loop, "test", lambda _: None)
+        try:
+            memory = ArenaMemory(create("test", 2))
+            [pid] = copies.pids()
+            os.kill(pid, signal.SIGSTOP)
+            for rank in range(20_000):
+                copies.hold(rank, memory, MIB)
+                if caplog.text:
+                    break
+            assert f"snapshots of rank {rank} are not taken in" in caplog.text
+            assert f"(pid {pid}) does not read" in caplog.text
+        finally:
+            copies.end()
+            os.close(memory.fd)
+
+
 def test_a_process_that_dies_is_started_again_with_the_memory_that_it_had(
     sender: CopyNode, caplog: pytest.LogCaptureFixture
 ) -> None:
