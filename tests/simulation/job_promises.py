@@ -10,7 +10,7 @@
 - R-3: a launcher that was started for another job is in no round, neither with ranks nor as a
   spare, and never says that it succeeded.
 - B-1: restarts never exceed the budget.
-- S-1: no leader decides after one of a later term has. S-2: two leaders never have a lease.
+- L-1: no leader decides after one of a later term has. L-2: two leaders never have a lease.
 - K-1: nobody leaves while its ranks run, unless they cannot be killed; only living ranks are
   signalled, and nothing is swept or checked beside them.
 - K-2: no failure of a node is told while a monitor takes evidence of another of its ranks. No cycle
@@ -166,12 +166,12 @@ class JobPromises:
         leader = bound_to.leader
         has_gone = leader is not None and leader.phase is LeaderPhase.CLOSED
         self._check(
-            has_gone, f"S-1: {one.name} votes for {target.name}, and {bound_to.name} has its vote"
+            has_gone, f"L-1: {one.name} votes for {target.name}, and {bound_to.name} has its vote"
         )
 
     def check_takeover(self, one: SimulatedNode, leads: Leads) -> None:
-        """A launcher leads: S-1."""
-        self._check(leads.term not in self._terms, f"S-1: two leaders in term {leads.term}")
+        """A launcher leads: L-1."""
+        self._check(leads.term not in self._terms, f"L-1: two leaders in term {leads.term}")
         self._terms.add(leads.term)
         if self._scenario.store is not None:
             for other in self._by_node.values():
@@ -179,17 +179,17 @@ class JobPromises:
                 is_there = other is not one and other.alive and not other.has_quit
                 self._check(
                     not is_there or leader is None or leader.phase is LeaderPhase.CLOSED,
-                    f"S-1: {one.name} leads, and {other.name} does",
+                    f"L-1: {one.name} leads, and {other.name} does",
                 )
 
     def _check_leader(self, home: SimulatedNode) -> None:
-        """It decides: S-1, S-2."""
+        """It decides: L-1, L-2."""
         leader = home.leader
         if leader is None or self._scenario.rules.is_of_one:
             return
         self._check(
             leader.term >= self._acts_in,
-            f"S-1: {home.name} decides in term {leader.term}, and another has in {self._acts_in}",
+            f"L-1: {home.name} decides in term {leader.term}, and another has in {self._acts_in}",
         )
         if leader.term == self._acts_in:
             return
@@ -199,7 +199,7 @@ class JobPromises:
             if is_there and rival is not None and rival.phase is not LeaderPhase.CLOSED:
                 is_idle = self._scenario.store is not None or rival.phase is LeaderPhase.ENDING
                 is_idle = is_idle or not rival.lease.is_held(self._clock.now)
-                self._check(is_idle, f"S-2: {home.name} decides, and {other.name} has a lease")
+                self._check(is_idle, f"L-2: {home.name} decides, and {other.name} has a lease")
         self._acts_in = leader.term
         for other in self._by_node.values():
             if other.stuck:

@@ -450,7 +450,7 @@ def takeover(seed: int, hosts: int) -> tuple[Scenario, Result, int]:
 
 @pytest.mark.parametrize(("hosts", "seeds"), [(3, 150), (5, 150), (9, 60), (33, 4)])
 def test_no_leader_that_dies_breaks_a_promise_or_ends_a_job(hosts: int, seeds: int) -> None:
-    """R-1, R-2, B-1, S-1 hold; and a majority that lives and has the proof always continues.
+    """R-1, R-2, B-1, L-1 hold; and a majority that lives and has the proof always continues.
 
     Several die, at the same time or one after the other, in the middle of a restart or of the
     search for the next one; some return.
@@ -548,7 +548,7 @@ def silence(seed: int, hosts: int) -> int:
 
 @pytest.mark.parametrize(("hosts", "seeds"), [(2, 60), (3, 100), (4, 40), (5, 40), (8, 20)])
 def test_a_majority_that_lives_and_can_talk_always_goes_on(hosts: int, seeds: int) -> None:
-    """R-1, R-2, B-1, S-1, S-2 hold, whoever is silent, of what cause, for how long.
+    """R-1, R-2, B-1, L-1, L-2 hold, whoever is silent, of what cause, for how long.
 
     Links are cut, the network is parted, hosts sleep or lose their power; witnesses and spares are
     among them. Where more than half live and the network heals, the job succeeds.
@@ -621,7 +621,7 @@ def takeover_witnessed(seed: int, hosts: int) -> tuple[Scenario, Result, int]:
 
 @pytest.mark.parametrize(("hosts", "seeds"), [(2, 200), (3, 80), (4, 80), (5, 50)])
 def test_with_a_witness_half_of_the_launchers_are_enough(hosts: int, seeds: int) -> None:
-    """R-1, R-2, B-1, S-1 hold; no witness leads, has ranks, or keeps a job waiting.
+    """R-1, R-2, B-1, L-1 hold; no witness leads, has ranks, or keeps a job waiting.
 
     One of two goes on. A witness that comes late, dies, returns, sleeps or is cut off costs a job
     nothing that it had without it.
@@ -726,7 +726,7 @@ def takeover_by_key(
 
 @pytest.mark.parametrize(("hosts", "seeds"), [(2, 150), (3, 150), (5, 80), (12, 15)])
 def test_with_a_key_the_last_launcher_that_lives_leads(hosts: int, seeds: int) -> None:
-    """R-1, R-2, B-1, S-1 hold; and as long as one lives and has the proof, the job continues.
+    """R-1, R-2, B-1, L-1 hold; and as long as one lives and has the proof, the job continues.
 
     The store is slow or away, carries changes out late, and is claimed by several at once.
     """

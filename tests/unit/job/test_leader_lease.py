@@ -120,7 +120,7 @@ def test_a_launcher_that_comes_back_as_another_node_is_the_same_elector() -> Non
 @settings(max_examples=300, deadline=None)
 @given(st.integers(2, 7), st.integers(0, 2**32))
 def test_no_two_leaders_have_a_lease_at_a_time(launchers: int, seed: int) -> None:
-    """S-2, of launchers that follow one leader at a time, of terms that never fall.
+    """L-2, of launchers that follow one leader at a time, of terms that never fall.
 
     Each one that joins a leader brings how long the one before may have had a lease, by the beats
     that it has answered. Answers are late, lost, or counted twice; leaders are elected whenever.

@@ -21,7 +21,7 @@ the delay of a message, and no clock of another host counts.
 Without a lease a leader decides nothing (:mod:`.leader`), and its own node ends its ranks like any
 other: its beats grant none any time.
 
-Invariant: S-2 at most one leader has a lease at a time.
+Invariant: L-2 at most one leader has a lease at a time.
 """
 
 from __future__ import annotations

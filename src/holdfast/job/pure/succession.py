@@ -36,7 +36,7 @@ to find that their leader is silent (``fence_s``, and the time of a kill). So th
 are gone, and none that a later cycle was being formed; without proof, ``takeover_s`` after the last
 beat of the leader that any voter has received.
 
-Invariants: R-1 (see :mod:`.leader`), and S-1: at most one launcher leads in a term.
+Invariants: R-1 (see :mod:`.leader`), and L-1: at most one launcher leads in a term.
 """
 
 from __future__ import annotations

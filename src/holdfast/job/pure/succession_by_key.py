@@ -24,7 +24,7 @@ until the ranks of that have ended.
 A round is forgotten if it reached only launchers that the new leader does not meet before it leads;
 but they bring the number of its cycle and its restarts when they come (``Offer``).
 
-Invariants: R-1, and S-1 (see :mod:`.succession`).
+Invariants: R-1, and L-1 (see :mod:`.succession`).
 """
 
 from __future__ import annotations
