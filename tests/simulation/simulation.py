@@ -679,6 +679,7 @@ class Simulation(World):
         self._promises.check_takeover(one, leads)
         self.snapshots.check_takeover(leads)
         self._home = one.follows = one
+        one.bound_to = None  # it closes the connection to the launcher that had its vote
         leader = one.leader
         assert leader is not None
         one.watch(leader)
