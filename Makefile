@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PREPARE = $(PYTHON) tools/prepare.py
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess recording test quick pythons check unit docs tables trainers test-trainers bench cluster etcd soak soak-inprocess soak-fuzz any-order harmless harmless-memory gpu gpu-stand-in sim test-torch release-check minimal-root clean
+.PHONY: help demo demo-inprocess recording test quick pythons check unit docs tables trainers test-trainers bench cluster etcd fresh soak soak-inprocess soak-fuzz any-order harmless harmless-memory gpu gpu-stand-in sim test-torch release-check minimal-root clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -84,9 +84,9 @@ bench: $(VENV)/.ready  ## measure against torchrun and a socket heartbeat; JSON 
 
 soak: soak-fuzz  ## garbage for every endpoint, 200 random faults on a tiny job (FAULTS=n SEED=n), 3000 process tables (TABLES=n), hosts with broken names, a run with 20 faults told
 	@$(PY) -m tests.soak --faults $(or $(FAULTS),200) $(if $(SEED),--seed $(SEED))
-	@HOLDFAST_OWNERSHIP_EXAMPLES=$(or $(TABLES),3000) $(PY) -m pytest -q tests/unit/base/test_ownership.py --timeout=3600
+	@HOLDFAST_FRESH=1 HOLDFAST_OWNERSHIP_EXAMPLES=$(or $(TABLES),3000) $(PY) -m pytest -q tests/unit/base/test_ownership.py --timeout=3600
 	@HOLDFAST_ALL_HOSTS=1 $(PY) -m pytest -q tests/real/test_hosts.py
-	@HOLDFAST_REPORT_FAULTS=20 HOLDFAST_LEDGER_EXAMPLES=5000 $(PY) -m pytest -q --timeout=900 tests/real/test_report.py tests/unit/events/test_ledger.py tests/unit/tools/test_trace.py
+	@HOLDFAST_FRESH=1 HOLDFAST_REPORT_FAULTS=20 HOLDFAST_LEDGER_EXAMPLES=5000 $(PY) -m pytest -q --timeout=900 tests/real/test_report.py tests/unit/events/test_ledger.py tests/unit/tools/test_trace.py
 
 any-order: $(VENV)/.ready  ## tests of real processes, with events in random order and random pauses on both sides (PYTEST_ARGS="tests/real/test_launcher.py")
 	@$(PY) -m tests.any_order $(PYTEST_ARGS)
@@ -98,8 +98,13 @@ harmless:  ## 100 healthy scenarios of three kinds of scripts under torchrun and
 harmless-memory: $(VENV)/.ready  ## a rank of 4.5 GB beside parked interpreters in a control group of 4.7 GB, then 50 random histories (HISTORIES=n SEED=n; needs root)
 	@$(PY) -m tests.harmless.memory --histories $(or $(HISTORIES),50) $(if $(SEED),--seed $(SEED))
 
+fresh: $(VENV)/.ready  ## the tests of machines and of the simulator, with seeds and examples that nobody has drawn (TIMES=n)
+	@for n in $$(seq $(or $(TIMES),1)); do \
+		HOLDFAST_FRESH=1 $(PY) -m pytest -q -n 2 --dist worksteal tests/simulation tests/unit $(PYTEST_ARGS) || exit; \
+	done
+
 soak-fuzz: $(VENV)/.ready  ## 10,000 pieces of garbage for every endpoint and store (EXAMPLES=n)
-	@HOLDFAST_FUZZ_EXAMPLES=$(or $(EXAMPLES),10000) $(PY) -m pytest -o timeout=0 tests/integration -k "garbage or fuzz"
+	@HOLDFAST_FRESH=1 HOLDFAST_FUZZ_EXAMPLES=$(or $(EXAMPLES),10000) $(PY) -m pytest -o timeout=0 tests/integration -k "garbage or fuzz"
 
 soak-inprocess: $(VENV)/.ready  ## 300 random faults in one call of a restartable function (FAULTS=n SEED=n), 300 with atomic sections, 100,000 interrupts
 	@$(PY) -m tests.interrupt_stress --interrupts $(or $(INTERRUPTS),100000)

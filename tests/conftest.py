@@ -14,13 +14,19 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import seeds
+
 # Where the environment forbids it, some thousand processes would compile the package, each anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile(
-    "all", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "all",
+    settings.default,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=not seeds.FRESH,
 )
 settings.load_profile("all")
 
@@ -50,6 +56,12 @@ def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     os.environ.pop("TMPDIR")
     if before is not None:
         os.environ["TMPDIR"] = before
+
+
+@pytest.fixture
+def first_seed(request: pytest.FixtureRequest) -> int:
+    """Of a test that takes some seeds in a row; see :mod:`tests.seeds`."""
+    return seeds.first_seed(request.node.name)
 
 
 @pytest.fixture(scope="module")

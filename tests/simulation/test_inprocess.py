@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -37,10 +36,9 @@ def ends(call: Call, seed: int = 1) -> list[str]:
     return ["" if outcome is None else outcome.value for outcome in outcomes]
 
 
-def test_no_promise_is_broken_in_calls_with_faults() -> None:
-    """Of fresh seeds; ``make sim`` takes more of them."""
-    first = random.SystemRandom().randrange(2**31)
-    for seed in range(first, first + 400):
+def test_no_promise_is_broken_in_calls_with_faults(first_seed: int) -> None:
+    """``make sim`` takes more of them."""
+    for seed in range(first_seed, first_seed + 400):
         _, violation = simulate_call(seed)
         assert violation is None, (
             f"{violation}\nagain: python -m tests.simulation.simulate --inprocess --seed {seed}"
@@ -173,9 +171,9 @@ def simulate_cycles(first: int, n: int) -> int:
     return restored
 
 
-def test_a_snapshot_that_leads_nowhere_is_not_used_for_ever() -> None:
-    """No third iteration in a row begins from it; of fresh seeds."""
-    assert simulate_cycles(random.SystemRandom().randrange(2**31), 200) > 200
+def test_a_snapshot_that_leads_nowhere_is_not_used_for_ever(first_seed: int) -> None:
+    """No third iteration in a row begins from it."""
+    assert simulate_cycles(first_seed, 200) > 200
 
 
 @pytest.mark.parametrize(
@@ -196,9 +194,11 @@ def test_the_simulator_finds_a_snapshot_that_is_used_for_ever(
         simulate_cycles(0, 300)
 
 
-def test_all_ranks_of_an_iteration_begin_from_one_snapshot_or_all_from_none() -> None:
-    """T-1 and T-2, and the newest that is there; of fresh seeds."""
-    assert simulate_snapshots(random.SystemRandom().randrange(2**31), 200) > 20
+def test_all_ranks_of_an_iteration_begin_from_one_snapshot_or_all_from_none(
+    first_seed: int,
+) -> None:
+    """T-1 and T-2, and the newest that is there."""
+    assert simulate_snapshots(first_seed, 200) > 20
 
 
 def any_state(self: guard.Guard, place: object, chosen: object) -> tuple[str, int]:

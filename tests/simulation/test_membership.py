@@ -57,7 +57,6 @@ from tests.simulation.simulate import main, one_restart
 from tests.simulation.simulated_node import SimulatedNode
 from tests.simulation.simulation import Result, Simulation
 
-FRESH = random.SystemRandom()
 SEEDS = 300
 
 
@@ -73,26 +72,25 @@ def run(scenario: Scenario, seed: int = 0, crash_after: tuple[tuple[int, int], .
         pytest.fail(f"{scenario}\ncrash after {crash_after}\n{history}\n{violation}", pytrace=False)
 
 
-def test_no_history_breaks_a_promise() -> None:
+def test_no_history_breaks_a_promise(first_seed: int) -> None:
     """R-1, R-2, B-1, K-1 hold in jobs of 8 nodes with several faults at once, whatever the seed."""
-    first = FRESH.randrange(2**31)
-    for seed in range(first, first + SEEDS):
+    for seed in range(first_seed, first_seed + SEEDS):
         try:
             run(random_scenario(seed), seed)
         except pytest.fail.Exception as failure:
             pytest.fail(f"{failure}\nmake sim SEED={seed}", pytrace=False)
 
 
-def test_a_history_can_be_repeated() -> None:
+def test_a_history_can_be_repeated(first_seed: int) -> None:
     """The same seed gives the same steps, words and times."""
-    seed = FRESH.randrange(2**31)
 
     def history() -> list[str]:
-        simulation = Simulation(random_scenario(seed), seed, trace=True)
+        scenario = random_scenario(first_seed)
+        simulation = Simulation(scenario, first_seed, trace=True)
         simulation.run()
         return simulation.transcript
 
-    assert history() == history(), f"seed {seed}"
+    assert history() == history(), f"seed {first_seed}"
 
 
 QUICK = Pace(silence_s=1.5, beat_s=0.3, fence_s=1.0, join_timeout_s=5.0)
@@ -243,14 +241,13 @@ def suspended(seed: int) -> Scenario:
     return Scenario(hosts, rules, network=network, faults=tuple(faults), work_s=work_s)
 
 
-def test_no_suspension_ends_a_job() -> None:
+def test_no_suspension_ends_a_job(first_seed: int) -> None:
     """D-1: all of it, some nodes or the leader's, at once or one after the other, restarts or none.
 
     It goes on or restarts; R-1 and B-1 hold. A launcher may sleep through the end of a job, and
     finds none of the others.
     """
-    first = FRESH.randrange(2**31)
-    for seed in range(first, first + SEEDS // 2):
+    for seed in range(first_seed, first_seed + SEEDS // 2):
         job = suspended(seed)
         result = run(job, seed)
         assert result.end is not None, f"seed {seed}"
@@ -449,15 +446,16 @@ def takeover(seed: int, hosts: int) -> tuple[Scenario, Result, int]:
 
 
 @pytest.mark.parametrize(("hosts", "seeds"), [(3, 150), (5, 150), (9, 60), (33, 4)])
-def test_no_leader_that_dies_breaks_a_promise_or_ends_a_job(hosts: int, seeds: int) -> None:
+def test_no_leader_that_dies_breaks_a_promise_or_ends_a_job(
+    hosts: int, seeds: int, first_seed: int
+) -> None:
     """R-1, R-2, B-1, L-1 hold; and a majority that lives and has the proof always continues.
 
     Several die, at the same time or one after the other, in the middle of a restart or of the
     search for the next one; some return.
     """
-    first = FRESH.randrange(2**31)
     moved = 0
-    for seed in range(first, first + seeds):
+    for seed in range(first_seed, first_seed + seeds):
         again = f"simulate --takeovers --nodes {hosts} --seed {seed}"
         try:
             scenario, result, takeovers = takeover(seed, hosts)
@@ -547,15 +545,16 @@ def silence(seed: int, hosts: int) -> int:
 
 
 @pytest.mark.parametrize(("hosts", "seeds"), [(2, 60), (3, 100), (4, 40), (5, 40), (8, 20)])
-def test_a_majority_that_lives_and_can_talk_always_goes_on(hosts: int, seeds: int) -> None:
+def test_a_majority_that_lives_and_can_talk_always_goes_on(
+    hosts: int, seeds: int, first_seed: int
+) -> None:
     """R-1, R-2, B-1, L-1, L-2 hold, whoever is silent, of what cause, for how long.
 
     Links are cut, the network is parted, hosts sleep or lose their power; witnesses and spares are
     among them. Where more than half live and the network heals, the job succeeds.
     """
-    first = FRESH.randrange(2**31)
     moved = 0
-    for seed in range(first, first + seeds):
+    for seed in range(first_seed, first_seed + seeds):
         try:
             moved += silence(seed, hosts)
         except Violation as violation:
@@ -620,15 +619,16 @@ def takeover_witnessed(seed: int, hosts: int) -> tuple[Scenario, Result, int]:
 
 
 @pytest.mark.parametrize(("hosts", "seeds"), [(2, 200), (3, 80), (4, 80), (5, 50)])
-def test_with_a_witness_half_of_the_launchers_are_enough(hosts: int, seeds: int) -> None:
+def test_with_a_witness_half_of_the_launchers_are_enough(
+    hosts: int, seeds: int, first_seed: int
+) -> None:
     """R-1, R-2, B-1, L-1 hold; no witness leads, has ranks, or keeps a job waiting.
 
     One of two goes on. A witness that comes late, dies, returns, sleeps or is cut off costs a job
     nothing that it had without it.
     """
-    first = FRESH.randrange(2**31)
     moved = 0
-    for seed in range(first, first + seeds):
+    for seed in range(first_seed, first_seed + seeds):
         again = f"simulate --witnessed --nodes {hosts} --seed {seed}"
         try:
             scenario, result, takeovers = takeover_witnessed(seed, hosts)
@@ -725,14 +725,15 @@ def takeover_by_key(
 
 
 @pytest.mark.parametrize(("hosts", "seeds"), [(2, 150), (3, 150), (5, 80), (12, 15)])
-def test_with_a_key_the_last_launcher_that_lives_leads(hosts: int, seeds: int) -> None:
+def test_with_a_key_the_last_launcher_that_lives_leads(
+    hosts: int, seeds: int, first_seed: int
+) -> None:
     """R-1, R-2, B-1, L-1 hold; and as long as one lives and has the proof, the job continues.
 
     The store is slow or away, carries changes out late, and is claimed by several at once.
     """
-    first = FRESH.randrange(2**31)
     moved = 0
-    for seed in range(first, first + seeds):
+    for seed in range(first_seed, first_seed + seeds):
         again = f"simulate --by-key --nodes {hosts} --seed {seed}"
         try:
             scenario, result, takeovers = takeover_by_key(seed, hosts)
@@ -794,10 +795,9 @@ def test_a_leader_with_a_key_can_die_at_any_step_and_so_can_the_next() -> None:
                 Simulation(scenario, 0, ((step, 0), (step + 40, 1))).run()
 
 
-def test_no_history_of_one_node_breaks_a_promise() -> None:
+def test_no_history_of_one_node_breaks_a_promise(first_seed: int) -> None:
     """The same machines, with a deque for the connections."""
-    first = FRESH.randrange(2**31)
-    for seed in range(first, first + 3 * SEEDS):
+    for seed in range(first_seed, first_seed + 3 * SEEDS):
         try:
             run(random_scenario(seed, 1), seed)
         except pytest.fail.Exception as failure:
