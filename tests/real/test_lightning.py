@@ -212,8 +212,7 @@ def test_a_killed_rank_is_replaced_and_the_training_completes(training: Training
     kill(training.until_step(36, rank=1)["pid"])
     assert job.wait(START_S) == 0, job.stderr
 
-    assert "rank 1 (local rank 1" in job.stderr
-    assert "killed by SIGKILL" in job.stderr
+    assert re.search(r"rank 1 .*killed by SIGKILL", job.stderr)
     first = training.notes("step", cycle=1)[0]["step"]
     assert first == 31
     assert training.flag.exists()

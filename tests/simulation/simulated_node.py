@@ -159,6 +159,8 @@ class SimulatedNode:
     """When it sent its last join."""
     follows: SimulatedNode | None = None
     """The launcher that it is connected to, as its leader."""
+    connections: int = 0
+    """How many to leaders it has had, but for the first: what one carried dies with it."""
     bound_to: SimulatedNode | None = None
     """The launcher that has its vote."""
     voted_at: float = 0.0

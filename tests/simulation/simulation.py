@@ -516,7 +516,8 @@ class Simulation(World):
             return
         for one in self._launchers.values():
             if one.is_member and one.follows is home:
-                self._ways.send(home, one, partial(self._read, one, home, decision))
+                read = partial(self._read, one, home, one.connections, decision)
+                self._ways.send(home, one, read)
 
     def _send(self, sender: SimulatedNode, message: Message) -> None:
         if not isinstance(message, Beat):
@@ -555,8 +556,10 @@ class Simulation(World):
         self._leader_reads += 1
         home.tell(message)
 
-    def _read(self, one: SimulatedNode, home: SimulatedNode, decision: Decision) -> None:
-        if one.follows is not home:
+    def _read(
+        self, one: SimulatedNode, home: SimulatedNode, connection: int, decision: Decision
+    ) -> None:
+        if one.follows is not home or one.connections != connection:
             return  # the connection was closed
         if not isinstance(decision, LeaderBeat):
             one.ops += OPS_PER_DECISION
@@ -660,6 +663,7 @@ class Simulation(World):
 
     def _follows(self, voter: SimulatedNode, home: SimulatedNode) -> None:
         voter.follows = home
+        voter.connections += 1
         self._ways.send(home, voter, partial(self._found, voter, home))
 
     def _found(self, voter: SimulatedNode, home: SimulatedNode) -> None:
