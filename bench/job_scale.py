@@ -1,7 +1,7 @@
 """One restart of a job of many nodes, over real connections: what it costs the leader.
 
 A process leads; this one has the connections of all other launchers. They join, a cycle forms, a
-rank of one fails, all stop and join again, and the next cycle forms.
+rank of one fails, all stop and join again, and the next cycle forms. All answer its beats.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import resource
 import socket
 import time
+from collections import Counter
 from typing import Any
 
 from bench.figures import Bar, Report
@@ -22,10 +23,12 @@ from holdfast.job.link.leader_link import LeaderLink, LinkCallbacks
 from holdfast.job.pure.assign import Policy
 from holdfast.job.pure.leader import Leader
 from holdfast.job.pure.membership import (
+    Beat,
     Decision,
     Descriptor,
     FailureReport,
     Join,
+    LeaderBeat,
     NodeState,
     Round,
     StateChanged,
@@ -47,6 +50,7 @@ def measure(nodes: int = NODES, rounds: int = 1) -> Report:
     report.add("leader's CPU, first connection to first round", "s", [it["joined"] for it in found])
     restarts = [it["restarted"] for it in found]
     report.add("leader's CPU, failure to next round", "s", restarts, Bar(0.3))
+    report.add("leader's CPU, a beat that all answer", "s", [it["beat"] for it in found])
     report.add("leader's memory", "MiB", [it["rss_mib"] for it in found], Bar(150.0))
     walls = [it["wall"] for it in found]
     report.add("failure to next round at all launchers, clients included", "s", walls)
@@ -64,20 +68,15 @@ def _one(nodes: int) -> dict[str, float]:
     os.close(write)
     os.close(port_write)
     port = int(os.read(port_read, 16))
-    decided: dict[int, list[Decision]] = {number: [] for number in range(nodes)}
+    decided: Counter[tuple[type[Decision], int]] = Counter()
     links = []
     for number in range(nodes):
-        links.append(_connect(descriptors, port, number, decided[number]))
+        links.append(_connect(descriptors, port, number, decided))
         descriptors.wait(0.0)  # as each launcher is a process of its own
 
-    def until(kind: type[Any], cycle: int) -> None:
-        def has(number: int) -> bool:
-            return any(isinstance(it, kind) and it.cycle == cycle for it in decided[number])
-
-        missing = set(decided)
-        while missing:
+    def until(kind: type[Decision], cycle: int) -> None:
+        while decided[kind, cycle] < nodes:
             descriptors.wait(0.1)
-            missing = {number for number in missing if not has(number)}
 
     for number, link in enumerate(links):
         link.send(_join(number, -1))
@@ -104,18 +103,28 @@ def _one(nodes: int) -> dict[str, float]:
 
 def _join(number: int, have_cycle: int) -> Join:
     address = f"10.0.{number >> 8}.{number & 255}"
-    return Join(f"n{number}", Descriptor(address, f"n{number}", 8, 1000 + number), have_cycle)
+    could_lead = Descriptor(address, f"n{number}", 8, 1000 + number, serves=29500)
+    return Join(f"n{number}", could_lead, have_cycle)
 
 
 def _connect(
-    descriptors: Descriptors, port: int, number: int, decided: list[Decision]
+    descriptors: Descriptors, port: int, number: int, decided: Counter[tuple[type[Decision], int]]
 ) -> LeaderLink:
     def ignore(*_: object) -> None:
         pass
 
-    callbacks = LinkCallbacks(
-        ignore, decided.append, ignore, ignore, ignore, ignore, ignore, ignore
-    )
+    received: tuple[int, ...] = ()
+
+    def on_decided(decision: Decision) -> None:
+        nonlocal received
+        if isinstance(decision, Round | StopCycle):
+            decided[type(decision), decision.cycle] += 1
+        if isinstance(decision, Round):
+            received = decision.version
+        elif isinstance(decision, LeaderBeat):
+            link.send(Beat(name, -1, received, decision.number))
+
+    callbacks = LinkCallbacks(ignore, on_decided, ignore, ignore, ignore, ignore, ignore, ignore)
     name = f"n{number}"
     link = LeaderLink(descriptors, "j1", "secret", name, name, callbacks)
     link.connected(socket.create_connection((HERE, port)), HERE, port)
@@ -128,17 +137,21 @@ def _lead(nodes: int, port_write: int, result: int) -> None:
     descriptors = Descriptors()
     leader = Leader(Rules(Policy(nodes, nodes), max_restarts=3), PACE)
     marks: dict[str, float] = {}
-    began = time.process_time()
+    began, beats = time.process_time(), 0
 
     def feed(event: Any) -> None:
-        nonlocal began
+        nonlocal began, beats
+        if isinstance(event, StateChanged):
+            marks["beat"] = (time.process_time() - began) / beats
+            began = time.process_time()
         for effect in leader.handle(event, monotonic()):
             if not isinstance(effect, Decision):
                 continue
             server.publish(effect)
+            beats += isinstance(effect, LeaderBeat)
             if isinstance(effect, Round):
                 marks["joined" if effect.cycle == 0 else "restarted"] = time.process_time() - began
-                began = time.process_time()
+                began, beats = time.process_time(), 0
 
     server = JobServer(listener, descriptors, "j1", "secret", PACE.silence_s, print, feed)
     server.lead(lambda _: None)
