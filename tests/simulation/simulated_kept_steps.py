@@ -304,6 +304,8 @@ class KeptPromises:
                     slot = one.arenas.restored(rank, kept.snapshot)
                     self._check(slot is not None, f"rank {rank} on {holder} lacks {kept.snapshot}")
                     states.append(None if slot is None else slot.state)
+        if not states:
+            return  # the leader slept, and all that had it are gone
         state = states[0]
         self._check(all(it is state for it in states), f"{kept.snapshot} names two states")
         self.state, self._name, self._peers = state, kept.snapshot, peers
