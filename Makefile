@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PREPARE = $(PYTHON) tools/prepare.py
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess recording test quick pythons check unit docs tables trainers test-trainers bench cluster etcd fresh soak soak-inprocess soak-fuzz any-order harmless harmless-memory gpu gpu-stand-in sim test-torch release-check minimal-root clean
+.PHONY: help demo demo-inprocess recording test quick pythons check unit docs tables trainers test-trainers bench cluster etcd fresh soak soak-inprocess soak-hosts soak-fuzz any-order harmless harmless-memory gpu gpu-stand-in sim test-torch release-check minimal-root clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -110,6 +110,9 @@ soak-inprocess: $(VENV)/.ready  ## 300 random faults in one call of a restartabl
 	@$(PY) -m tests.interrupt_stress --interrupts $(or $(INTERRUPTS),100000)
 	@$(PY) -m tests.atomic_soak --faults $(or $(FAULTS),300) $(if $(SEED),--seed $(SEED))
 	@$(PY) -m tests.inprocess_soak --faults $(or $(FAULTS),300) $(if $(SEED),--seed $(SEED))
+
+soak-hosts: $(VENV)/.ready  ## 1000 stalls of launchers, hosts that sleep, links that break, one way too, 20 random rounds with gloo; 45 minutes (PARTS="stalls freezes links random" SEED=n JOBS=6; needs root)
+	@$(PY) -m tests.host_soak $(PARTS) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))
 
 # A host with a GPU often has torch and no network: `make gpu PYTHON=python3` installs nothing.
 ifeq ($(origin PYTHON),file)

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,27 @@ def lives(job: Job, n: int, bound_s: float = BOUND_S) -> list[dict[str, Any]]:
     """Wait until so many ranks have been started, in all cycles and lives together."""
     job.until(lambda: len(job.lines("lives")) >= n, f"{n} lives of ranks", bound_s)
     return [json.loads(line) for line in job.lines("lives")]
+
+
+@contextmanager
+def standing_still(launcher: int) -> Iterator[None]:
+    """A launcher and all that it started; slurmd and srun of its node go on."""
+    pids = [launcher]
+    for pid in pids:  # it grows meanwhile
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+        pids += [int(child) for child in children.split()]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def last_step(job: Job) -> int:
+    """The last step that the training has saved."""
+    return max(map(int, job.lines("checkpoints/latest_checkpointed_iteration.txt")), default=-1)
 
 
 def end(job: Job) -> None:
@@ -302,3 +324,26 @@ def test_the_job_goes_on_when_the_launcher_of_node_0_is_killed(submit: Callable[
     shown = job.until_state("COMPLETED")
     assert re.search("srun: error: n0: task 0: Killed", job.said)
     assert (shown["ExitCode"], shown["Restarts"]) == ("0:0", "1")
+
+
+def test_the_job_goes_on_when_node_0_is_silent(submit: Callable[..., Job]) -> None:
+    """Its launcher, monitors and ranks stand still: another leads. When they wake they join it."""
+    job = submit(TRAINS, sizes={"--nodes=4": "--nodes=3"})
+    first = lives(job, 4)
+    nodes = {life["node"] for life in first}
+    if "n0" not in nodes:
+        pytest.skip("the launcher of node 0 is the spare")
+    launcher = next(life["launcher"] for life in first if life["node"] == "n0")
+    job.until(lambda: "waits as a spare" in job.said, "the spare has joined")
+    job.until(lambda: last_step(job) >= 500, "some beats later all know that it has a vote")
+
+    with standing_still(launcher):
+        second = lives(job, 8)[4:]
+        assert {life["node"] for life in second} == {"n1", "n2"}
+
+    next_leader = re.compile(r"\[n0\] holdfast: the launcher at \S+ leads the job now")
+    job.until(lambda: next_leader.search(job.said), "node 0 has found the next leader")
+    end(job)
+    shown = job.until_state("COMPLETED")
+    assert (shown["ExitCode"], shown["Restarts"]) == ("0:0", "0")
+    assert not job.processes()

@@ -79,6 +79,16 @@ class Network:
         become = ("unshare", "--mount", "--uts", "sh", "-c", _BECOME, "sh", name, str(etc))
         return [*execute, *become]
 
+    def lose(self, source: int, target: int) -> None:
+        """What one host sends to another is lost on its way, without a word to either."""
+        nowhere = ("lladdr", "02:00:00:00:00:01", "dev", self.interface(source), "nud", "permanent")
+        self.must("-n", self.hosts[source], "neigh", "replace", self.v4(target), *nowhere)
+
+    def deliver(self, source: int, target: int) -> None:
+        """It arrives again."""
+        device = ("dev", self.interface(source))
+        self.must("-n", self.hosts[source], "neigh", "del", self.v4(target), *device)
+
     def interface(self, number: int) -> str:
         """The one that leads to the others."""
         return f"{self._name}i{number}"

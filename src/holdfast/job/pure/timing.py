@@ -107,7 +107,13 @@ class Pace:
 
     @classmethod
     def of(cls, silence_s: float, join_timeout_s: float = 900.0) -> Pace:
-        """The pace for a timeout of silence: five beats in it, fenced after two thirds of it."""
+        """The pace for a timeout of silence: five beats in it, fenced after two thirds of it.
+
+        Below the default ten beats, and three quarters: a process may stand still for
+        ``fence_s - beat_s`` at no cost, and a busy host stops one for as long whatever the timeout.
+        """
+        if silence_s < cls.silence_s:
+            return cls(silence_s, silence_s / 10, silence_s * 3 / 4, join_timeout_s)
         return cls(silence_s, silence_s / 5, silence_s * 2 / 3, join_timeout_s)
 
     @classmethod
