@@ -44,7 +44,11 @@ class Descriptors:
 
     def wait(self, timeout_s: float | None) -> None:
         """Sleep until something is ready or ``timeout_s`` are over; ``None``: without end."""
-        for fd, _ in self.epoll.poll(timeout_s and min(timeout_s, wait_for.LONGEST_S)):
+        bound_s = timeout_s and min(timeout_s, wait_for.LONGEST_S)
+        # A stopped process (SIGSTOP, a frozen control group) that goes on finds epoll_wait(2)
+        # interrupted, and Python does not look again where the time has passed meanwhile.
+        ready = self.epoll.poll(bound_s) or (bound_s and self.epoll.poll(0)) or ()
+        for fd, _ in ready:
             callback = self._callbacks.get(fd)
             # None: forgotten by one before it, or registered only to wake the loop.
             if callback is not None:

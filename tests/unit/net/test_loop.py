@@ -1,12 +1,55 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 from typing import Any
 
 import pytest
 
+from holdfast.base import clock
+from holdfast.base.processes import proc
 from holdfast.net.loop import Loop
+from tests.waiting import SCALE, until
+
+WAITS_S = 1.0 * SCALE
+WAITS = f"""
+from holdfast.base import clock
+from holdfast.net.loop import Loop
+with Loop() as loop:
+    def say(word):
+        print(word, flush=True)
+        loop.stop()
+    deadline = clock.monotonic() + {WAITS_S}
+    loop.watch(0, lambda: say("readable"))
+    print(deadline, flush=True)
+    loop.run(lambda: deadline, lambda: say("late"))
+"""
+
+
+def test_what_came_while_the_process_was_stopped_comes_before_the_deadline_that_it_overslept() -> (
+    None
+):
+    """A launcher that was stopped has the leader's message before it finds that none came."""
+    command = [sys.executable, "-c", WAITS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        deadline = float(process.stdout.readline())
+
+        def state() -> str:
+            found = proc.stat(process.pid)
+            return "" if found is None else found.state
+
+        until(lambda: state() == "S", "it waits")
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: state() == "T", "it is stopped")
+        process.stdin.write(b"x")
+        process.stdin.flush()
+        until(lambda: clock.monotonic() > deadline, "the deadline")
+        process.send_signal(signal.SIGCONT)
+        assert process.stdout.readline() == b"readable\n"
 
 
 def test_a_signal_at_the_end_of_the_loop_waits_as_it_did_before_its_beginning(
