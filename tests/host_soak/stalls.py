@@ -25,6 +25,7 @@ GAP_S = (0.2, 4.0)
 class _Stalled:
     """One job, and what was done to it."""
 
+    name: str
     nodes: Nodes
     jobs: list[Job]
     rng: random.Random
@@ -49,7 +50,7 @@ def _start(ft: Launcher, folder: Path, silence_s: float, seed: int) -> _Stalled:
         nodes.add(source, str(LAUNCHERS), "--ft-warm-standby=false", monitors=True)
         for _ in range(LAUNCHERS)
     ]
-    return _Stalled(nodes, jobs, random.Random(seed))
+    return _Stalled(folder.name, nodes, jobs, random.Random(seed))
 
 
 def _end(one: _Stalled) -> None:
@@ -103,8 +104,10 @@ def _stall(one: _Stalled, stall_s: float, silence_s: float) -> int:
     if thread:
         thread.join()
     one.longest_s = max(one.longest_s, *took)
-    who = ["the leader" if pid == leader else f"pid {pid}" for pid in victims]
-    one.stalls.append(f"{time.monotonic():.2f} {' and '.join(who)}, {later_s:.2f} s later")
+    who = ["the leader" if pid == leader else f"launcher {pid}" for pid in victims]
+    both = f"{' and '.join(who)}, {later_s:.2f} s later" if thread else who[0]
+    one.stalls.append(f"{time.monotonic():.2f} {both}")
+    print(f"stalls: {one.name}, {stall_s:g} s: {both}", flush=True)
     return len(victims)
 
 
