@@ -17,8 +17,8 @@ from tests.real.harness import Job, Launcher, launcher
 from tests.real.nodes import Nodes
 
 LAUNCHERS = 3
-GAP_S = (0.2, 4.0)
-"""Between the end of a stall and the next one of the same job."""
+GAP_S = (2.0, 5.0)
+"""Between the end of a stall and the next one of the same job: who slept asks, and is answered."""
 
 
 @dataclass
@@ -106,7 +106,7 @@ def _stall(one: _Stalled, stall_s: float, silence_s: float) -> int:
     one.longest_s = max(one.longest_s, *took)
     who = ["the leader" if pid == leader else f"launcher {pid}" for pid in victims]
     both = f"{' and '.join(who)}, {later_s:.2f} s later" if thread else who[0]
-    one.stalls.append(f"{time.monotonic():.2f} {both}")
+    one.stalls.append(f"{time.strftime('%H:%M:%S')}.{time.time() % 1 * 1000:03.0f} {both}")
     print(f"stalls: {one.name}, {stall_s:g} s: {both}", flush=True)
     return len(victims)
 
