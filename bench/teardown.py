@@ -12,7 +12,7 @@ import signal
 import time
 
 from bench.figures import Bar, Report
-from bench.memory import _monitors_of
+from bench.memory import _helpers_of
 from bench.processes import HOLDFAST, TORCHRUN, Launch, launch
 from holdfast.node.records import run_dirs
 
@@ -65,7 +65,7 @@ def _await_deaths(pidfds: dict[int, int], bound_s: float) -> tuple[float, set[in
 def _kill_launcher(launched: Launch, bound_s: float) -> tuple[float, int, int]:
     """Milliseconds until all were gone, how many were left, of how many."""
     alive = launched.wait_for_all("alive", RANKS * PROCESSES_PER_RANK, 0)
-    pids = [stamp.pid for stamp in alive] + _monitors_of(launched.process.pid)
+    pids = [stamp.pid for stamp in alive] + _helpers_of(launched.process.pid, "monitor_main")
     pidfds = {pid: os.pidfd_open(pid) for pid in pids}
     try:
         killed_at = time.monotonic()

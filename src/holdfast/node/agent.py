@@ -59,7 +59,7 @@ from holdfast.job.pure.member import (
     StepKept,
     WaitAsSpare,
 )
-from holdfast.job.pure.membership import Decision, Join, Kept, Message
+from holdfast.job.pure.membership import Decision, Join, Message
 from holdfast.job.pure.succession import Leads, ToShell
 from holdfast.net.loop import Loop
 from holdfast.node.console import LOGGER, STDERR, STDOUT, PumpHandler, log_note
@@ -259,7 +259,7 @@ class NodeAgent:
             from holdfast.node.snapshot_dir import SnapshotDir  # noqa: PLC0415 - where used
 
             limits = plan.snapshot_dir_timeout_s, plan.snapshot_progress
-            self._snapshot_dir = SnapshotDir(plan.snapshot_dir, *limits)
+            self._snapshot_dir = SnapshotDir(plan.snapshot_dir, *limits, self._write_event)
             self._snapshot_dir.look()
             self._report_holdings()
         if plan.snapshot_keep_s and plan.meeting is not None:
@@ -505,6 +505,7 @@ class NodeAgent:
                 lambda on_outcome: PeerCopies(config, self._loop, self._job, on_outcome),
                 self._feed,
                 self._report_holdings,
+                self._write_event,
             )
         except OSError as error:
             LOGGER.warning("no step is kept at another node: %s", error)
@@ -533,10 +534,6 @@ class NodeAgent:
             return
         if isinstance(effect, Decision):
             self._log.publish(effect)
-            if isinstance(effect, Kept):
-                kept, seconds = effect.snapshot, round(effect.seconds, 3)
-                event = schema.SnapshotKept(kept.step, kept.cycle, effect.n_bytes, seconds)
-                self._write_event(event, effect.cycle)
             return
         if isinstance(effect, ToShell | machine.SendOn | StepDown):
             self._log.move(effect)

@@ -25,6 +25,7 @@ from holdfast.arena.pure.snapshots import Holdings, SnapshotId
 from holdfast.arena.snapshot_files import SlotOfRank
 from holdfast.base import clock
 from holdfast.base.pure.never import assert_never
+from holdfast.events.pure import schema
 from holdfast.job.pure.member import KeepStep, StepCopied, StepKept, StepMissed
 from holdfast.node.console import LOGGER
 from holdfast.node.part import Part
@@ -77,6 +78,7 @@ class KeptSteps(Part):
             OSError.
         feed: Takes events for the member.
         holdings_changed: Called when this node, which has no ranks any more, holds more.
+        event: Writes an event.
     """
 
     def __init__(
@@ -85,17 +87,23 @@ class KeptSteps(Part):
         copies: Callable[[Callable[[CopyOutcome], None]], PeerCopies],
         feed: Callable[[StepCopied | StepMissed], None],
         holdings_changed: Callable[[], None],
+        event: Callable[[schema.Body], None],
     ) -> None:
         self._arenas = arenas
         self._copies = copies(self._on_outcome)
         self._feed = feed
         self._holdings_changed = holdings_changed
+        self._event = event
         self._keeping = NodeKeeping()
         self._ranks = range(0)
         self._places: dict[str, tuple[str, int]] = {}
         """By node, where its process for copies is reached."""
         self._taken_in: set[int] = set()
         """Ranks of other nodes whose snapshots come here."""
+        self._peer = ""
+        """The node that takes those of this one; empty: none does."""
+        self._copying_since = 0.0
+        """Since when the step that is to be kept is on its way there; 0.0: it is not."""
         self._pushing: dict[int, SendCopy] = {}
         """By the number of the order."""
         self._awaited: dict[int, _Awaited] = {}
@@ -139,8 +147,9 @@ class KeptSteps(Part):
             self._hold(rank, is_own=False)
         for rank in list(self._awaited):
             self._hold(rank, is_own=True)
-        to_peer = "" if peer is None else peer.node
-        self._do(self._keeping.begin(formed.cycle, self._ranks, to_peer, kept, sends))
+        self._peer = "" if peer is None else peer.node
+        self._event(schema.SnapshotPeer(self._peer, None if kept is None else kept.step))
+        self._do(self._keeping.begin(formed.cycle, self._ranks, self._peer, kept, sends))
 
     def _hold(self, rank: int, *, is_own: bool) -> None:
         arenas = self._arenas
@@ -175,6 +184,7 @@ class KeptSteps(Part):
     # ------------------------------------------------------------ decisions
     def keep(self, asked: KeepStep) -> None:
         """The leader names a step, or asks for one."""
+        self._copying_since = 0.0
         if why := self._arenas.why_none_is_kept():
             self._do(self._keeping.cannot(why))
         self._do(self._keeping.keep(asked, clock.monotonic()))
@@ -182,6 +192,8 @@ class KeptSteps(Part):
     def step_kept(self, kept: StepKept) -> None:
         """All nodes have it: only the ranks of this node's neighbour are of use here."""
         self._do(self._keeping.step_kept(kept))
+        named, seconds = kept.snapshot, round(kept.seconds, 3)
+        self._event(schema.SnapshotKept(named.step, named.cycle, kept.n_bytes, seconds))
         self._arenas.drop_replicas(but=self._taken_in)
         self._changed()
 
@@ -197,7 +209,14 @@ class KeptSteps(Part):
                     self._arenas.keep(keep)
                 case SendCopy():
                     self._send(effect)
-                case StepCopied() | StepMissed():
+                case StepCopied(_, copied, n_bytes):
+                    seconds = round(clock.monotonic() - self._copying_since, 3)
+                    about = copied.step, copied.cycle, self._peer, n_bytes, seconds
+                    self._event(schema.SnapshotCopied(*about))
+                    self._feed(effect)
+                case StepMissed(_, keep, _, why, for_good):
+                    if why:  # without, the ranks are past it: the leader names another one
+                        self._event(schema.SnapshotNotCopied(keep, why, for_good))
                     self._feed(effect)
                 case _:
                     assert_never(effect)
@@ -215,6 +234,8 @@ class KeptSteps(Part):
             self._do(self._keeping.failed(failed, clock.monotonic()))
         else:
             self._pushing[number] = order
+            if order.snapshot.step == self._keeping.step and not self._copying_since:
+                self._copying_since = clock.monotonic()
 
     # ------------------------------------------------------------ copies
     def _on_outcome(self, outcome: CopyOutcome) -> None:

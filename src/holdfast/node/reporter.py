@@ -241,6 +241,8 @@ class JobReporter(Part):
                 self._event(
                     schema.SnapshotRestored(step, of_cycle, lost, why, file, sources), cycle
                 )
+            else:
+                self._event(schema.SnapshotOffered(step, restore.world_size, file), cycle)
             if file and not why and restore.times == 1:
                 LOGGER.info("all ranks begin from %s (%s)", what, file, extra=facts_of(cycle))
         if beginning.why:

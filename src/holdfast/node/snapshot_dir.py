@@ -12,7 +12,6 @@ of the arenas has the names, and the marks by which no snapshot is used for ever
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -30,6 +29,7 @@ from holdfast.arena.snapshot_files import Filed, SlotOfRank
 from holdfast.base import clock
 from holdfast.base.file_writer import FileWriter
 from holdfast.base.pure.rank_sets import named
+from holdfast.events.pure import schema
 from holdfast.job.pure.membership import CyclePlace, Round
 from holdfast.node.console import LOGGER
 
@@ -38,8 +38,6 @@ LOOK_S = 10.0
 """For the first look into the folder, during which the launcher's start waits."""
 
 T = TypeVar("T")
-Line = tuple[int, str]
-"""A level of logging, and a text."""
 
 
 class SnapshotDir:
@@ -49,12 +47,20 @@ class SnapshotDir:
         folder: Absolute.
         timeout_s: For the end of the job to wait until the snapshot is written.
         progress: New steps after which the snapshot that the job began from is stale.
+        event: Writes an event.
     """
 
-    def __init__(self, folder: str, timeout_s: float, progress: int) -> None:
+    def __init__(
+        self,
+        folder: str,
+        timeout_s: float,
+        progress: int,
+        event: Callable[[schema.SnapshotWritten], None],
+    ) -> None:
         self._folder = folder
         self._timeout_s = timeout_s
         self._progress = progress
+        self._event = event
         self._thread = FileWriter(folder, name="holdfast-snapshot-dir")
         self._goes_on = True
         self._known: dict[str, Filed] = {}
@@ -148,7 +154,7 @@ class SnapshotDir:
     def succeeded(self) -> None:
         """The job is done: the same command begins anew."""
 
-        def act() -> list[Line]:
+        def act() -> list[schema.SnapshotWritten]:
             for name in {*self._known, *self._rescued()}:
                 snapshot_files.remove(self._folder, name)
             return []
@@ -194,7 +200,7 @@ class SnapshotDir:
             for it in wanted
         ]
 
-        def act() -> list[Line]:
+        def act() -> list[schema.SnapshotWritten]:
             try:
                 return self._write(parts)
             finally:
@@ -202,36 +208,54 @@ class SnapshotDir:
                     os.close(arena.fd)
 
         step = f"the snapshot of step {wanted[0].step} is not" if wanted else "nothing is"
-        self._end(act, f"{step} written to")
+        self._end(act, f"{step} written to", [self._of(it) for it in wanted])
 
-    def _write(self, parts: Sequence[tuple[SnapshotId, list[SlotOfRank]]]) -> list[Line]:
+    def _named(self, snapshot: SnapshotId) -> NamedSnapshot | None:
+        """Its name on disk; None: it came from another node, of a cycle without this one."""
+        life = self._lives.get(snapshot.cycle)
+        return None if life is None else NamedSnapshot(snapshot.step, self._world_size, life)
+
+    def _of(self, snapshot: SnapshotId) -> schema.SnapshotWritten:
+        file = str(self._named(snapshot) or "")
+        return schema.SnapshotWritten(snapshot.step, snapshot.cycle, file)
+
+    def _write(
+        self, parts: Sequence[tuple[SnapshotId, list[SlotOfRank]]]
+    ) -> list[schema.SnapshotWritten]:
         """In the thread."""
-        lines: list[Line] = []
-        written: list[str] = []
+        found: list[schema.SnapshotWritten] = []
         for it, sources in parts:
-            name = NamedSnapshot(it.step, self._world_size, self._lives[it.cycle])
             began_at = clock.monotonic()
+            n_bytes, why = sum(source.slot.n_bytes for source in sources), ""
             try:
-                n_bytes = snapshot_files.write(self._folder, name, sources, lambda: self._goes_on)
-                snapshot_files.unmark_rescued(self._folder, str(name))
+                n_bytes = self._write_one(it, sources)
             except OSError as error:
-                size = shown(sum(source.slot.n_bytes for source in sources))
-                text = (
-                    f"the snapshot of step {it.step} ({size}) is not written to {self._folder}: "
-                    f"{error}"
-                )
-                lines.append((logging.WARNING, text))
-                continue
-            written.append(str(name))
-            took_s = clock.monotonic() - began_at
-            text = (
-                f"the snapshot of step {it.step}, {named(self._ranks)} of {self._world_size}, is "
-                f"in {self.path_of(str(name))} ({shown(n_bytes)} in {took_s:.1f} s): a job with "
-                f"this {OPTION} begins from it"
+                why = str(error)
+            seconds = round(clock.monotonic() - began_at, 3)
+            found.append(self._of(it).but(n_bytes=n_bytes, seconds=seconds, why=why))
+        self._tidy([it.file for it in found if not it.why])
+        return found
+
+    def _write_one(self, snapshot: SnapshotId, sources: Sequence[SlotOfRank]) -> int:
+        if (name := self._named(snapshot)) is None:
+            raise OSError(f"it is of cycle {snapshot.cycle}, in which this node had no ranks")
+        n_bytes = snapshot_files.write(self._folder, name, sources, lambda: self._goes_on)
+        snapshot_files.unmark_rescued(self._folder, str(name))
+        return n_bytes
+
+    def _log(self, it: schema.SnapshotWritten) -> None:
+        if it.why:
+            LOGGER.warning(
+                "the snapshot of step %d (%s) is not written to %s: %s",
+                *(it.step, shown(it.n_bytes), self._folder, it.why),
             )
-            lines.append((logging.INFO, text))
-        self._tidy(written)
-        return lines
+            return
+        LOGGER.info(
+            "the snapshot of step %d, %s of %d, is in %s (%s in %.1f s): a job with this %s begins "
+            "from it",
+            *(it.step, named(self._ranks), self._world_size, self.path_of(it.file)),
+            *(shown(it.n_bytes), it.seconds, OPTION),
+        )
 
     def _rescued(self) -> set[str]:
         """Snapshots of this job that were there before its end: useless after it."""
@@ -264,12 +288,20 @@ class SnapshotDir:
         except OSError as error:
             LOGGER.debug("snapshots in %s are left as they are: %s", self._folder, error)
 
-    def _end(self, act: Callable[[], list[Line]], undone: str) -> None:
+    def _end(
+        self,
+        act: Callable[[], list[schema.SnapshotWritten]],
+        undone: str,
+        wanted: Sequence[schema.SnapshotWritten] = (),
+    ) -> None:
         try:
-            for level, text in self._waited(act, self._timeout_s):
-                LOGGER.log(level, "%s", text)
+            for it in self._waited(act, self._timeout_s):
+                self._log(it)
+                self._event(it)
         except TimeoutError as error:
             LOGGER.warning("%s %s: %s (%s-timeout)", undone, self._folder, error, OPTION)
+            for it in wanted:
+                self._event(it.but(seconds=self._timeout_s, why=str(error)))
         except Exception:  # noqa: BLE001 - the job has ended as it has
             LOGGER.exception("%s %s", undone, self._folder)
         self._goes_on = False

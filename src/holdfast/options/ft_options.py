@@ -144,7 +144,7 @@ FT_OPTIONS = [
             "--ft-warm-standby",
             Flag(),
             True,
-            "Keep a parked interpreter for each rank, and restart from it; takes 220 MiB with "
+            "Keep a parked interpreter for each rank, and restart from it; takes 230 MiB with "
             "torch alone, 410 MiB with transformers, and leaves when memory gets short",
             "a restart takes a tenth of the time or less",
             needs=RESTARTS,

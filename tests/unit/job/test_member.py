@@ -852,7 +852,7 @@ def test_a_member_passes_kept_steps_on_while_its_ranks_run() -> None:
     """Of its cycle alone."""
     one, five = active(), SnapshotId(0, 0, 5)
     assert heard(one, Keep(0, 5, five)) == [KeepStep(0, 5, five)]
-    assert heard(one, Kept(0, five, 10, 1.0)) == [StepKept(0, five)]
+    assert heard(one, Kept(0, five, 10, 1.0)) == [StepKept(0, five, 10, 1.0)]
     assert tell(one, StepCopied(0, five, 10)) == [Complete("n1", 0, five, 10)]
     assert tell(one, StepMissed(0, 5, 7, "full")) == [Missed("n1", 0, 5, 7, "full")]
     assert heard(one, Keep(1, 5)) == []

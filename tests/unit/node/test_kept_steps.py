@@ -28,6 +28,7 @@ from holdfast.arena.pure.snapshots import (
     SnapshotId,
 )
 from holdfast.base import clock
+from holdfast.events.pure import schema
 from holdfast.job.pure.member import KeepStep, StepCopied, StepKept, StepMissed
 from holdfast.job.pure.membership import CyclePlace, Keeper, Round
 from holdfast.node.arenas import Answer, Arenas
@@ -72,14 +73,19 @@ class Node:
 
     def __init__(self, beginning: Beginning | None = None, *, group_rank: int = 0) -> None:
         self.fed: list[StepCopied | StepMissed] = []
+        self.events: list[schema.Body] = []
         self.changes = 0
         self.arenas = Arenas(
             1, 64 * MIB, self._never, lambda _: None, tempfile.mkdtemp(), keeps=True
         )
         self.copies = FakeCopies()
         self.steps = KeptSteps(
-            self.arenas, lambda _: self.copies, self.fed.append, self._changed  # type: ignore[arg-type,return-value]
-        )  # fmt: skip
+            self.arenas,
+            lambda _: self.copies,  # type: ignore[arg-type,return-value]
+            self.fed.append,
+            self._changed,
+            self.events.append,
+        )
         self.answers: list[Answer] = []
         self.rank = group_rank
         self.begin(0 if beginning is None else 1, beginning)
@@ -131,9 +137,15 @@ def test_a_step_is_pinned_sent_to_the_peer_and_reported(times: list[float]) -> N
     take(memory, 0, 5, 0)
     node.steps.on_time()
     assert node.copies.pushed == [(Held(0, 2, 0, 0, 5), 0, "10.0.0.2", 7002)]
+    times[0] += 2.0
     node.outcome(CopyPushed(1))
     assert node.fed == [StepCopied(0, FIVE, 4096)]
-    node.steps.step_kept(StepKept(0, FIVE))
+    node.steps.step_kept(StepKept(0, FIVE, 8192, 2.5))
+    assert node.events == [
+        schema.SnapshotPeer("b", None),
+        schema.SnapshotCopied(5, 0, "b", 4096, 2.0),
+        schema.SnapshotKept(5, 0, 8192, 2.5),
+    ]
     assert (memory.words[layout.KEEP], memory.words[layout.KEPT]) == (0, 5)
     assert node.steps.holdings(Holdings()) == Holdings(kept=FIVE, complete=FIVE)
     node.steps.keep(KeepStep(0, 9, FIVE))
@@ -151,6 +163,7 @@ def test_a_copy_that_is_not_there_is_reported(times: list[float]) -> None:
     node.steps.on_time()
     node.outcome(CopyNotPushed(1, "timed out"))
     assert node.fed == [StepMissed(0, 5, -1, "rank 0 to b: timed out")]
+    assert node.events[1:] == [schema.SnapshotNotCopied(5, "rank 0 to b: timed out")]
 
 
 def test_a_process_that_takes_no_orders_is_reported() -> None:
@@ -172,6 +185,7 @@ def test_a_node_says_how_far_its_rank_is(times: list[float]) -> None:
     times[0] += 2.0
     node.steps.on_time()
     assert node.fed == [StepMissed(0, 0, 7)]
+    assert node.events == [schema.SnapshotPeer("b", None)], "no copy has failed"
 
 
 def test_a_node_without_the_memory_says_that_it_keeps_none() -> None:
@@ -180,6 +194,7 @@ def test_a_node_without_the_memory_says_that_it_keeps_none() -> None:
     node.steps.keep(KeepStep(0, 0, None))
     why = "there is too little memory (--ft-snapshot-memory)"
     assert node.fed == [StepMissed(0, 0, -1, why, for_good=True)]
+    assert node.events[1:] == [schema.SnapshotNotCopied(0, why, for_good=True)]
 
 
 def test_a_process_that_has_ended_for_good_ends_it() -> None:

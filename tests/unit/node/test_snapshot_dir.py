@@ -15,6 +15,7 @@ from holdfast.arena.arena import ArenaMemory, create
 from holdfast.arena.pure.file_names import Mark, NamedSnapshot, life_name
 from holdfast.arena.pure.snapshots import OF_A_FILE, Beginning, Held, Restore, SnapshotId
 from holdfast.arena.snapshot_files import SlotOfRank
+from holdfast.events.pure.schema import SnapshotWritten
 from holdfast.job.pure.membership import CyclePlace, Round
 from holdfast.node import snapshot_dir
 from holdfast.node.snapshot_dir import SnapshotDir
@@ -40,7 +41,8 @@ class Job:
     """A job of one rank with this folder; ``number`` is its own."""
 
     def __init__(self, folder: Path, number: int, timeout_s: float = BOUND_S) -> None:
-        self.folder = SnapshotDir(str(folder), timeout_s, PROGRESS)
+        self.written: list[SnapshotWritten] = []
+        self.folder = SnapshotDir(str(folder), timeout_s, PROGRESS, self.written.append)
         self._number = number
         self.folder.look()
 
@@ -81,6 +83,9 @@ def test_the_next_job_begins_from_what_the_last_one_wrote_and_a_success_leaves_n
     first.begin()
     first.fail(arena, 7)
     assert "the snapshot of step 7, rank 0 of 1, is in" in caplog.text
+    [written] = first.written
+    assert (written.step, written.n_bytes, written.why) == (7, 100, "")
+    assert (tmp_path / written.file).is_dir()
     second = Job(tmp_path, 2)
     assert second.offers() == [7]
     [name] = [it.name for it in second.folder.files()]
@@ -216,6 +221,21 @@ def test_one_that_got_further_and_could_not_write_does_not_release_it(
     monkeypatch.setattr(snapshot_files, "write", full)
     job.fail(arena, 7 + PROGRESS)
     assert Job(tmp_path, 3).offers() == []
+    assert [(it.step, it.why) for it in job.written] == [(17, "[Errno 28] No space left on device")]
+
+
+def test_a_copy_of_a_cycle_without_this_node_is_not_written(
+    tmp_path: Path, arena: ArenaMemory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It came from another node, and only launchers of that cycle know its name on disk."""
+    job = Job(tmp_path, 1)
+    job.begin()
+    arena.commit(0, Held(0, 1, 3, 0, 7), 100)
+    sources = [SlotOfRank(arena, held) for held in arena.all_held()]
+    job.folder.failed(sources, (), is_signalled=False, is_over=True)
+    why = "it is of cycle 3, in which this node had no ranks"
+    assert [(it.step, it.file, it.why) for it in job.written] == [(7, "", why)]
+    assert why in caplog.text
 
 
 def test_what_the_leader_has_given_up_is_given_up_for_all_jobs(
@@ -255,5 +275,7 @@ def test_a_dead_file_system_holds_up_neither_the_start_nor_the_end(
             f"the snapshot of step 7 is not written to {tmp_path}: its file system has not done "
             "that within 0.02 s (--ft-snapshot-dir-timeout)"
         ) in caplog.text
+        why = "its file system has not done that within 0.02 s"
+        assert [(it.step, it.why) for it in job.written] == [(7, why)]
     finally:
         thaws.set()

@@ -145,6 +145,41 @@ def test_a_scrape_has_the_newest_snapshot_and_what_they_cost_and_lost(served) ->
     assert samples(scrape(server)[1])["holdfast_snapshots_off"] == 1
 
 
+KEPT = (
+    {"kind": "snapshot_peer", "t": 1.3, "cycle": 0, "peer": "n1-7-ab"},
+    {"kind": "snapshot_copied", "t": 9.0, "cycle": 0, "step": 40}
+    | {"peer": "n1-7-ab", "n_bytes": 1000, "seconds": 2.0},
+    {"kind": "snapshot_kept", "t": 9.5, "cycle": 0, "step": 40, "n_bytes": 2000, "seconds": 3.0},
+)
+
+
+def test_a_scrape_has_the_kept_step_and_the_copies_of_this_node(served) -> None:
+    server, take = served
+    take(*STARTED)
+    found = samples(scrape(server)[1])
+    assert found["holdfast_kept_steps_total"] == 0
+    assert "holdfast_snapshot_copies_off" not in found, "no step is kept"
+    take(*KEPT)
+    found = samples(scrape(server)[1])
+    assert found["holdfast_kept_step"] == 40
+    assert found["holdfast_kept_step_age_seconds"] > 0
+    assert found["holdfast_snapshot_copy_age_seconds n1-7-ab"] > 0
+    assert found["holdfast_snapshot_copies_total"] == found["holdfast_kept_steps_total"] == 1
+    assert found["holdfast_snapshot_copy_bytes_total"] == 1000
+    assert found["holdfast_snapshot_copy_seconds_total"] == 2.0
+    take(
+        {"kind": "snapshot_not_copied", "t": 10.0, "cycle": 0, "why": "full", "for_good": True},
+    )
+    found = samples(scrape(server)[1])
+    assert found["holdfast_snapshot_copy_failures_total"] == 1
+    assert found["holdfast_snapshot_copies_off"] == 1
+    take({"kind": "snapshot_peer", "t": 11.0, "cycle": 1, "peer": "n2-7-ab"})
+    found = samples(scrape(server)[1])
+    assert "holdfast_kept_step" not in found, "the cycle goes back to before it"
+    assert not any("copy_age" in name for name in found)
+    assert found["holdfast_snapshot_copies_off"] == 0
+
+
 def test_a_scrape_counts_how_often_this_launcher_came_to_lead(served) -> None:
     server, take = served
     take(*STARTED)
@@ -216,7 +251,7 @@ def test_goodput_is_that_of_now_though_the_launcher_looks_at_pages_seldom(served
 
 def test_the_example_dashboard_and_alerts_ask_for_metrics_that_there_are(served) -> None:
     server, take = served
-    take(*STARTED, OVERDUE, STOPPING, exited(-9), *SNAPSHOTS)
+    take(*STARTED, OVERDUE, STOPPING, exited(-9), *SNAPSHOTS, *KEPT)
     names = {
         line.split()[2] for line in scrape(server)[1].splitlines() if line.startswith("# TYPE")
     }
@@ -233,7 +268,7 @@ def test_the_example_dashboard_and_alerts_ask_for_metrics_that_there_are(served)
 def test_every_metric_is_in_the_table_of_its_page(served) -> None:
     """And no other: a new one is described where people look for it."""
     server, take = served
-    take(*STARTED, OVERDUE, STOPPING, exited(-9), *SNAPSHOTS, MOVED)
+    take(*STARTED, OVERDUE, STOPPING, exited(-9), *SNAPSHOTS, *KEPT, MOVED)
     names = {
         line.split()[2] for line in scrape(server)[1].splitlines() if line.startswith("# TYPE")
     }

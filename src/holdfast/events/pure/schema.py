@@ -388,8 +388,85 @@ class SnapshotRestored(Value):
     sources: tuple[Raw, ...] = ()
 
 
+class SnapshotOffered(Value):
+    """A snapshot on disk is of another number of ranks: the script may read it.
+
+    Attributes:
+        step: Of the snapshot.
+        world_size: Of the ranks that took it.
+        file: Its name on disk.
+    """
+
+    step: Count
+    world_size: Count = 0
+    file: Raw = ""
+
+
+class SnapshotWritten(Value):
+    """The job ends here, and its newest snapshot is to be on disk.
+
+    Attributes:
+        step: Of the snapshot.
+        of_cycle: That had taken it.
+        file: Its name on disk.
+        n_bytes: Of this node.
+        seconds: For them.
+        why: Why it is not there; empty: it is.
+    """
+
+    step: Count
+    of_cycle: Count = 0
+    file: Raw = ""
+    n_bytes: Count = 0
+    seconds: float = 0.0
+    why: Raw = ""
+
+
+class SnapshotPeer(Value):
+    """The node that gets copies of the snapshots of this one in this cycle.
+
+    Attributes:
+        peer: That node; empty: none, so no step is kept.
+        kept: The step that is kept already; null: none.
+    """
+
+    peer: Raw = ""
+    kept: Count | None = None
+
+
+class SnapshotCopied(Value):
+    """The peer of this node has the snapshots of all of its ranks.
+
+    Attributes:
+        step: Of the snapshots.
+        of_cycle: That had taken them.
+        peer: That node.
+        n_bytes: Of them.
+        seconds: From the first byte to the last.
+    """
+
+    step: Count
+    of_cycle: Count = 0
+    peer: Raw = ""
+    n_bytes: Count = 0
+    seconds: float = 0.0
+
+
+class SnapshotNotCopied(Value):
+    """The peer of this node has not got the snapshots of a step that was to be kept.
+
+    Attributes:
+        step: That was to be kept; 0: none was named yet.
+        for_good: None is copied in this cycle.
+    """
+
+    step: Count = 0
+    why: Raw = ""
+    for_good: bool = False
+
+
 class SnapshotKept(Value):
-    """All nodes have copied the snapshots of one step to another node; written by the leader.
+    """All nodes have copied the snapshots of one step to another node: it is the kept step.
 
     Attributes:
         step: Of the snapshot.
@@ -538,6 +615,11 @@ KINDS: Mapping[str, type[Body]] = {
     "snapshots_taken": SnapshotsTaken,
     "snapshot_refused": SnapshotRefused,
     "snapshot_restored": SnapshotRestored,
+    "snapshot_offered": SnapshotOffered,
+    "snapshot_written": SnapshotWritten,
+    "snapshot_peer": SnapshotPeer,
+    "snapshot_copied": SnapshotCopied,
+    "snapshot_not_copied": SnapshotNotCopied,
     "snapshot_kept": SnapshotKept,
     "control_request": ControlRequest,
     "cycle_stopping": CycleOver,
@@ -565,8 +647,10 @@ if TYPE_CHECKING:
         | SnapshotsTaken
         | SnapshotRefused
         | SnapshotRestored
-        | SnapshotKept
+        | SnapshotOffered
+        | SnapshotWritten
     )
+    _Copies = SnapshotPeer | SnapshotCopied | SnapshotNotCopied | SnapshotKept
     _Verdict = Overdue | Evidence | Signalled | Unkillable | HangFound | StallFound | PauseFound
     Body: TypeAlias = (
         _Job
@@ -577,6 +661,7 @@ if TYPE_CHECKING:
         | _Rank
         | _Work
         | _Snapshots
+        | _Copies
         | _Verdict
         | FaultInjected
         | TrainingResumed

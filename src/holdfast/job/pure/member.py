@@ -309,6 +309,8 @@ class StepKept(Value):
 
     cycle: int
     snapshot: SnapshotId
+    n_bytes: int = 0
+    seconds: float = 0.0
 
 
 class LeaderMissing(Value):
@@ -648,9 +650,9 @@ class Member:
             case msg.Keep(cycle, step, kept):
                 if cycle == self.cycle and self.phase is MemberPhase.ACTIVE:
                     self._effects.append(KeepStep(cycle, step, kept))
-            case msg.Kept(cycle, snapshot):
+            case msg.Kept(cycle=cycle):
                 if cycle == self.cycle and self.phase is MemberPhase.ACTIVE:
-                    self._effects.append(StepKept(cycle, snapshot))
+                    self._effects.append(StepKept(**vars(decision)))
             case msg.Resigned():
                 pass  # LeaderReplaced or LeaderLost comes with it
             case _:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
@@ -17,6 +17,7 @@ from holdfast.evidence.pure.evidence import KINDS as VERDICTS
 from holdfast.evidence.pure.evidence import STALL
 from holdfast.page.page import PageError, map_page
 from holdfast.page.pure.page_view import PageView, RankProgress
+from holdfast.tools.node_copies import NodeCopies
 from holdfast.tools.node_snapshots import NodeSnapshots
 from holdfast.tools.outages import FAULTS, STATES, FirstFault, Outages, RecoveryTime
 
@@ -94,6 +95,7 @@ class Metrics:
         self._ledger, self._ledger_lock = LiveLedger(), threading.Lock()
         self._sections = SectionTotals()
         self._snapshots = NodeSnapshots()
+        self._copies = NodeCopies()
         self._names, self._values = tuple(labels), tuple(labels.values())
         self._version = version
 
@@ -146,6 +148,7 @@ class Metrics:
         with self._ledger_lock:
             self._ledger.take(event)
             self._snapshots.take(event)
+            self._copies.take(event)
             if isinstance(event.body, PagesRead):
                 self._sections.take(event.body, event.cycle)
         if isinstance(event.body, CycleJoined) and event.cycle > 0:
@@ -191,6 +194,7 @@ class Metrics:
         yield from self._of_pages(running, outages.cycle, shown)
         yield from self._of_ledger(clock.monotonic(), outages.cycle, shown)
         yield from self._of_snapshots(clock.monotonic(), [k for k, _ in ranks])
+        yield from self._of_copies(clock.monotonic())
 
     def _of_snapshots(self, now: float, local_ranks: list[int]) -> Iterator[Any]:
         snapshots = self._snapshots
@@ -205,10 +209,7 @@ class Metrics:
                     ("snapshot_steps_lost", "Computed again after those.", snapshots.steps_lost),
                 ),
             )
-        for name, text, value in counts:
-            counter = CounterMetricFamily(f"holdfast_{name}", text, labels=self._names)
-            counter.add_metric(self._values, value)
-            yield counter
+        yield from self._counters(counts)
         if not snapshots.is_used:
             return
         yield self._gauge("snapshots_off", "1: there is no memory for them.", float(bool(off)))
@@ -217,6 +218,46 @@ class Metrics:
         if newest is not None and newest.at is not None:
             age_s = max(0.0, now - newest.at)
             yield self._gauge("snapshot_age_seconds", "Of the newest that all ranks have.", age_s)
+
+    def _of_copies(self, now: float) -> Iterator[Any]:
+        copies = self._copies
+        with self._ledger_lock:
+            kept, copied, peer, is_off = copies.kept, copies.copied, copies.peer, copies.is_off
+            counts = (
+                ("kept_steps", "Steps that all nodes have copied.", copies.n_kept),
+                (
+                    "snapshot_copies",
+                    "Steps that this node has copied to its peer.",
+                    copies.n_copied,
+                ),
+                (
+                    "snapshot_copy_failures",
+                    "Steps that it has not, though it was to.",
+                    copies.n_failed,
+                ),
+                ("snapshot_copy_bytes", "Of its copies.", copies.n_bytes),
+                ("snapshot_copy_seconds", "That these took.", copies.seconds),
+            )
+        yield from self._counters(counts)
+        if not copies.is_used:
+            return
+        yield self._gauge(
+            "snapshot_copies_off", "1: nothing is copied in this cycle.", float(is_off)
+        )
+        if kept is not None:
+            yield self._gauge("kept_step", "The newest that all nodes have copied.", kept.step)
+            age_s = max(0.0, now - kept.at)
+            yield self._gauge("kept_step_age_seconds", "Since the leader named it.", age_s)
+        if copied is not None:
+            ages = self._family("snapshot_copy_age_seconds", "Of this node's newest copy.", "peer")
+            ages.add_metric((*self._values, peer), max(0.0, now - copied.at))
+            yield ages
+
+    def _counters(self, counts: Iterable[tuple[str, str, float]]) -> Iterator[CounterMetricFamily]:
+        for name, text, value in counts:
+            counter = CounterMetricFamily(f"holdfast_{name}", text, labels=self._names)
+            counter.add_metric(self._values, value)
+            yield counter
 
     def _of_ledger(
         self, now: float, cycle: int, shown: dict[str, RankProgress]
