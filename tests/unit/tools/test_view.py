@@ -507,6 +507,38 @@ def test_snapshots_that_are_off_say_why_until_a_cycle_has_them_again(tmp_path) -
     assert "\nsnapshots: step 9" in as_text(LiveJob([folder]).look()), "as its last event says"
 
 
+def test_the_kept_step_is_shown_with_the_node_that_has_the_copies_of_each(tmp_path) -> None:
+    """The second node has not heard of the newest kept step, and its last copy failed."""
+    on = {"kind": "snapshots_on", "cycle": 0, "t": 7.0}
+    taken = {"kind": "snapshots_taken", "cycle": 0, "t": 9.0, "taken": 9, "step": 9, "at": 8.5}
+
+    def copied(step: int, t: float, peer: str) -> list[dict]:
+        about = {"cycle": 0, "step": step, "seconds": 1.0}
+        return [
+            {"kind": "snapshot_copied", "t": t, "peer": peer, **about},
+            {"kind": "snapshot_kept", "t": t + 0.1, **about},
+        ]
+
+    a = [{"kind": "snapshot_peer", "cycle": 0, "t": 7.0, "peer": "n1-8"}]
+    a += [*copied(4, 8.0, "n1-8"), *copied(8, 8.5, "n1-8")]
+    b = [{"kind": "snapshot_peer", "cycle": 0, "t": 7.0, "peer": "n0-7"}, *copied(4, 8.0, "n0-7")]
+    b.append({"kind": "snapshot_not_copied", "cycle": 0, "t": 8.6, "step": 8, "why": "timed out"})
+    folders = [
+        run_folder(tmp_path / "a", START, *STARTED, on, taken, *a),
+        run_folder(tmp_path / "b", {**START, "node": "n1"}, *STARTED, on, taken, *b),
+    ]
+    seen = LiveJob(folders).look()
+    assert seen.snapshots["kept_step"] == 4
+    assert [(it["peer"], it["step"]) for it in seen.snapshots["copies"]] == [
+        ("n1-8", 8),
+        ("n0-7", 4),
+    ]
+    text = as_text(seen)
+    assert "; kept at other nodes: step 4 (copies of 1 node fail)\n" in text
+    assert "\ncopies of n0: step 8 at n1-8\n" in text
+    assert "at n0-7; the last one failed: timed out\n" in text
+
+
 def test_a_job_without_snapshots_shows_nothing_of_them(tmp_path) -> None:
     assert "snapshot" not in as_text(LiveJob([run_folder(tmp_path / "a", START, *STARTED)]).look())
 

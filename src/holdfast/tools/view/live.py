@@ -18,6 +18,7 @@ from holdfast.arena.taken import TakenByNode
 from holdfast.base import clock, wait_for
 from holdfast.base.processes import proc
 from holdfast.base.processes.job_name import clock_of
+from holdfast.base.pure.wording import count
 from holdfast.events.pure import schema
 from holdfast.events.pure.schema import Event
 from holdfast.events.run.run_links import runtime_dir_of
@@ -27,6 +28,7 @@ from holdfast.page import stall_file
 from holdfast.page.page import PageError, map_page
 from holdfast.page.pure.page_view import PageView
 from holdfast.tools.calls import why
+from holdfast.tools.node_copies import CopiedStep, NodeCopies
 from holdfast.tools.node_snapshots import NodeSnapshots
 from holdfast.tools.outages import Outages, RankStatus
 from holdfast.tools.report.stragglers import Slow, Stragglers
@@ -119,7 +121,9 @@ class JobView:
             median of all ranks, or ``None``.
         snapshots: ``step`` of the newest that all ranks have, ``age_s``, ``every`` (one step of so
             many; 0: not agreed), ``taken``, ``seconds`` (that they cost a rank), ``off`` (why there
-            are none); ``None``: the job uses none.
+            are none), ``kept_step`` and ``kept_age_s`` (of the kept step), ``copies`` (of each
+            node: ``node``, its ``peer``, the ``step`` that this has, ``age_s``, and ``why`` a later
+            one is not there); ``None``: the job uses none.
     """
 
     name: str = ""
@@ -162,6 +166,7 @@ class _FollowedNode:
         self.in_place: set[tuple[int, int]] = set()
         self.failures = Failures()
         self.snapshots = NodeSnapshots()
+        self.copies = NodeCopies()
         self.rates: list[tuple[float, float]] = []
         self._rates = Rates()
         self.marks = ClockMarks(str(folder))
@@ -186,6 +191,7 @@ class _FollowedNode:
                     self.in_place.add((event.cycle, call))
             self.failures.take(event)
             self.snapshots.take(event)
+            self.copies.take(event)
             if (rate := self._rates.take(event)) is not None:
                 self.rates.append(rate)
             self.marks.take(event)
@@ -232,6 +238,13 @@ class _FollowedNode:
         seen, now = self.snapshots.now(folder, self.outages.ranks), self.now()
         at = None if seen is None or now is None else seen.at
         return seen, None if at is None or now is None else max(0.0, now - self.axis.at(at))
+
+    def age_s(self, copied: CopiedStep | None) -> float | None:
+        """Of a copy, or of the kept step."""
+        now = self.now()
+        if copied is None or now is None:
+            return None
+        return max(0.0, now - self.axis.at(copied.at))
 
     def page_path(self, local_rank: int) -> str:
         """Of a rank of the latest cycle."""
@@ -491,6 +504,28 @@ def _snapshots(nodes: Sequence[_FollowedNode]) -> dict[str, Any] | None:
         "taken": max(node.snapshots.taken for node in using),
         "seconds": round(max(node.snapshots.seconds for node in using), 6),
         "off": "; ".join(off),
+        **_kept(using),
+    }
+
+
+def _kept(nodes: Sequence[_FollowedNode]) -> dict[str, Any]:
+    """The oldest kept step that a node knows of, and the copies of each."""
+    keeping = [node for node in nodes if node.copies.is_used]
+    found = [(kept.step, node.age_s(kept)) for node in keeping if (kept := node.copies.kept)]
+    step, age_s = min(found, key=lambda one: one[0], default=(None, None))
+    return {
+        "kept_step": step,
+        "kept_age_s": age_s,
+        "copies": [
+            {
+                "node": node.name,
+                "peer": node.copies.peer,
+                "step": None if node.copies.copied is None else node.copies.copied.step,
+                "age_s": node.age_s(node.copies.copied),
+                "why": node.copies.why,
+            }
+            for node in keeping
+        ],
     }
 
 
@@ -559,6 +594,14 @@ def _in_words(event: Event, outages: Outages) -> str | None:
             return f"a stall, no rank is killed: {reason}"
         case schema.InPlaceRestart() as restart:
             return f"restarted in place: {why(restart)}"
+        case schema.SnapshotRestored(step=step, lost_steps=lost):
+            again = "" if lost is None else f", {count(lost, 'step')} again"
+            return f"all ranks begin from the snapshot of step {step}{again}"
+        case schema.SnapshotNotCopied(why=why_not):
+            return f"its snapshots are not copied to another node: {why_not}"
+        case schema.SnapshotWritten(step=step, file=file, why=why_not):
+            there = f"is not on disk: {why_not}" if why_not else f"is on disk: {file}"
+            return f"the snapshot of step {step} {there}"
         case schema.SignalReceived(signal=number):
             return f"{signal_name(number)}: the job is to end"
         case schema.StandingBy():

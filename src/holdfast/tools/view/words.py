@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from holdfast.base.pure.printable import one_line
 from holdfast.base.pure.wording import count, duration, restarts
@@ -32,6 +33,7 @@ SORTS: dict[str, Callable[[RankView], tuple[float, int]]] = {
 
 
 _RUN_ID_CHARS_MAX = 12
+_COPIES_MAX = 8
 _IN_SECONDS = 600
 """A timeout below is written in seconds."""
 
@@ -109,9 +111,36 @@ def snapshot_line(job: JobView) -> str:
         return one_line(f"snapshots are off: {found['off']}")
     if found["step"] is None:
         return "snapshots: none yet that all ranks have"
-    age = "" if found["age_s"] is None else f", {duration(found['age_s'])} old"
     every = f", one step of {found['every']}" if found["every"] > 1 else ""
-    return f"snapshots: step {found['step']}{age}{every}"
+    newest_one = f"snapshots: step {found['step']}{_old(found['age_s'])}{every}"
+    if not found["copies"]:
+        return newest_one
+    failed = sum(bool(it["why"]) for it in found["copies"])
+    fail = f" (copies of {count(failed, 'node')} fail)" if failed else ""
+    if found["kept_step"] is None:
+        return f"{newest_one}; no step is kept at other nodes{fail}"
+    kept = f"step {found['kept_step']}{_old(found['kept_age_s'])}"
+    return f"{newest_one}; kept at other nodes: {kept}{fail}"
+
+
+def copy_lines(job: JobView) -> list[str]:
+    """Of each node, the one that has copies of its snapshots, and of which step."""
+    copies = job.snapshots["copies"] if job.snapshots is not None else []
+    return [one_line(_copy_line(it)) for it in copies]
+
+
+def _copy_line(copy: Mapping[str, Any]) -> str:
+    where = "not copied yet"
+    if not copy["peer"]:
+        where = "no other node takes them"
+    elif copy["step"] is not None:
+        where = f"step {copy['step']} at {copy['peer']}{_old(copy['age_s'])}"
+    failed = f"; the last one failed: {copy['why']}" if copy["why"] else ""
+    return f"copies of {copy['node']}: {where}{failed}"
+
+
+def _old(age_s: float | None) -> str:
+    return "" if age_s is None else f", {duration(age_s)} old"
 
 
 def verdict_line(job: JobView) -> str:
@@ -145,6 +174,7 @@ def as_text(job: JobView, sort: str = "rank") -> str:
     rows = [list(COLUMNS), *(cells(one) for one in sorted(job.ranks, key=SORTS[sort]))]
     verdict = [verdict_line(job)] if job.verdict else []
     verdict += filter(None, [snapshot_line(job)])
+    verdict += copy_lines(job)[:_COPIES_MAX]
     lines = [headline(job), *verdict, "", *columns(rows, range(len(COLUMNS)))]
     if len(job.incidents) > 1:
         lines += ["", "incidents", *(f"  {incident_line(each)}" for each in job.incidents)]
