@@ -36,8 +36,12 @@ def test_a_restart_from_a_snapshot_has_its_steps_lost_and_those_of_the_checkpoin
             "steps_since_save": 10,
             "why": "",
             "is_from_peer": False,
+            "sources": [],
+            "file": "",
+            "offered_step": None,
         }
     ]
+    assert (found["kept"], found["written"]) == (None, [])
     assert (found["taken"], found["seconds"], found["steps_lost"]) == (30, 0.3, 1)
     assert found["share"] == pytest.approx(0.3 / 75.0, abs=1e-6)
 
@@ -65,7 +69,69 @@ def test_a_restart_from_a_kept_step_says_that_another_node_had_it(tmp_path: Path
         for one in WITH_SNAPSHOTS
     ]
     text = " ".join(as_text(_story(tmp_path / "run", events)).split())
-    assert "from the snapshot of step 30, kept at another node, 1 step again" in text, text
+    assert "from the snapshot of step 30, kept at another node (n1-12-ab), 1 step again" in text, (
+        text
+    )
+
+
+def test_kept_steps_count_once_for_all_nodes_and_have_their_cost_and_failures(
+    tmp_path: Path,
+) -> None:
+    kept = [
+        event(7.1, "snapshot_peer", 0, peer="n1-8"),
+        event(20.0, "snapshot_copied", 0, step=10, peer="n1-8", n_bytes=5, seconds=1.5),
+        event(20.1, "snapshot_kept", 0, step=10, n_bytes=3 << 20, seconds=2.0),
+        event(40.0, "snapshot_copied", 0, step=25, peer="n1-8", n_bytes=5, seconds=0.5),
+        event(40.1, "snapshot_kept", 0, step=25, n_bytes=3 << 20, seconds=2.0),
+        event(45.0, "snapshot_not_copied", 0, step=29, why="timed out"),
+    ]
+    other = [{**one, "node": "n1"} for one in kept if one["kind"] == "snapshot_kept"]
+    story = _story(tmp_path / "run", sorted([*WITH_SNAPSHOTS, *kept, *other], key=_time))
+    assert as_json(story)["snapshots"]["kept"] == {
+        "steps": 2,
+        "n_bytes": 6 << 20,
+        "copy_s": 2.0,
+        "failures": 1,
+        "why": "node n0: timed out",
+    }
+    text = " ".join(as_text(story).split())
+    line = (
+        "2 steps kept at other nodes: 6 MiB, for which a node copied for 2 s at most; 1 not copied"
+    )
+    assert line in text, text
+
+
+def _time(one: dict[str, Any]) -> float:
+    return float(one["t"])
+
+
+@pytest.mark.parametrize(("why", "words"), [("", "is on disk, 1 MiB"), ("full", "is not on disk")])
+def test_a_snapshot_at_the_end_of_the_job_is_in_the_report(
+    tmp_path: Path, why: str, words: str
+) -> None:
+    end = max(map(_time, WITH_SNAPSHOTS))
+    about = {"step": 50, "file": "step50-of2-x", "n_bytes": 1 << 20, "seconds": 0.5, "why": why}
+    story = _story(tmp_path / "run", [*WITH_SNAPSHOTS, event(end, "snapshot_written", 1, **about)])
+    text = " ".join(as_text(story).split())
+    assert f"at the end the snapshot of step 50 {words}" in text, text
+    assert (why or "step50-of2-x") in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"kind": "snapshot_restored", "file": "step30-of2-x"}, "of step 30 on disk, 1 step again"),
+        ({"kind": "snapshot_offered"}, "without a snapshot but the one of step 30 on disk"),
+    ],
+)
+def test_a_cycle_that_begins_from_disk_says_so(
+    tmp_path: Path, fields: dict[str, Any], words: str
+) -> None:
+    events = [
+        {**one, **fields} if one["kind"] == "snapshot_restored" else one for one in WITH_SNAPSHOTS
+    ]
+    text = " ".join(as_text(_story(tmp_path / "run", events)).split())
+    assert words in text, text
 
 
 def test_steps_lost_by_restarts_in_place_count_once_for_all_nodes(tmp_path: Path) -> None:

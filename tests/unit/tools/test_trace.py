@@ -132,6 +132,19 @@ def test_a_restart_from_a_snapshot_is_marked_with_its_step_and_what_was_lost() -
     assert mark["args"]["lost_steps"] == 1
 
 
+def test_copies_and_what_is_left_on_disk_are_marked_with_their_step() -> None:
+    marks = {
+        "snapshot_copied": "its snapshots of step 40 are at n1-7",
+        "snapshot_kept": "step 40 is kept at other nodes",
+        "snapshot_not_copied": "its snapshots are not copied",
+        "snapshot_written": "the snapshot of step 40 is on disk",
+    }
+    fields = {"step": 40, "peer": "n1-7"}
+    trace = traced([*HANG, *(event(50.0, kind, 0, **fields) for kind in marks)])
+    found = {it["cat"]: it["name"] for it in trace["traceEvents"] if it.get("cat") in marks}
+    assert found == marks
+
+
 def test_an_arrow_leads_from_the_culprit_to_each_rank_that_waits_for_it() -> None:
     """Also on another node; a rank that failed has stopped the others."""
     judged = event(80.4, "incident", 0, incident=1, culprits=[1], reason="rank 1 sleeps")

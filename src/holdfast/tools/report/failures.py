@@ -272,6 +272,9 @@ def _of_incident(one: Incident, facts: _RankFacts, began: float) -> Failure:
 
 def _in_place(cycle: int, one: schema.InPlaceRestart, facts: _RankFacts, began: float) -> Failure:
     words = why(one)
+    source = ""
+    if one.step is not None:
+        source = RestartSource(cycle, one.step, steps_lost=one.lost_steps).words
     rank = next(iter(one.culprits), one.causes[0].rank if one.causes else None)
     return Failure(
         cycle=cycle,
@@ -284,6 +287,7 @@ def _in_place(cycle: int, one: schema.InPlaceRestart, facts: _RankFacts, began: 
         lost_s=one.entered_at - min(one.progress_at, one.noticed_at),
         key=("in place", *(cause.kind.value for cause in one.causes[:1]), words.partition(" ")[2]),
         in_place=True,
+        source=source,
     )
 
 

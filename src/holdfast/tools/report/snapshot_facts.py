@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from holdfast.arena.pure.budget import shown
 from holdfast.base.pure.value import Value
 from holdfast.base.pure.wording import count, duration
 from holdfast.events.pure import schema
@@ -26,6 +27,9 @@ class RestartSource(Value):
         steps_since_save: As many would be lost from the last checkpoint, about; None: not known.
         why: No snapshot, or no newer one, could be used; empty: it is the newest.
         is_from_peer: The node of some ranks was lost, and others had their parts.
+        sources: Those nodes.
+        file: Its name on disk; empty: it was in memory.
+        offered_step: Of one on disk of another number of ranks, which the script could read.
     """
 
     cycle: int
@@ -35,6 +39,9 @@ class RestartSource(Value):
     steps_since_save: int | None = None
     why: str = ""
     is_from_peer: bool = False
+    sources: tuple[str, ...] = ()
+    file: str = ""
+    offered_step: int | None = None
 
     @property
     def words(self) -> str:
@@ -42,11 +49,52 @@ class RestartSource(Value):
         instead = self.steps_since_save
         more = "" if instead is None or self.step is None else f" instead of about {instead}"
         again = "" if self.steps_lost is None else f", {count(self.steps_lost, 'step')} again{more}"
-        source = (
-            "without a snapshot" if self.step is None else f"from the snapshot of step {self.step}"
-        )
-        source += ", kept at another node" if self.is_from_peer else ""
-        return f"{source}{again}"
+        return f"{self._from}{again}"
+
+    @property
+    def _from(self) -> str:
+        if self.step is None:
+            offered = (
+                f" but the one of step {self.offered_step} on disk, of another number of ranks"
+            )
+            return "without a snapshot" + ("" if self.offered_step is None else offered)
+        place = " on disk" if self.file else ""
+        if self.is_from_peer:
+            place = f", kept at another node ({', '.join(self.sources)})"
+        return f"from the snapshot of step {self.step}{place}"
+
+
+class KeptSteps(Value):
+    """Steps of which each node had the snapshots copied to another one.
+
+    Attributes:
+        steps: How many.
+        n_bytes: Of all copies of them.
+        copy_s: For copies, of the node that took the longest.
+        failures: Copies that failed, of all nodes.
+        why: The last failure, with its node; empty: none.
+    """
+
+    steps: int
+    n_bytes: int
+    copy_s: float
+    failures: int
+    why: str
+
+
+class WrittenSnapshot(Value):
+    """The part of one node of the snapshot that the job has left on disk at its end.
+
+    Attributes:
+        why: Why it is not there; empty: it is.
+    """
+
+    node: str
+    step: int
+    file: str
+    n_bytes: int
+    seconds: float
+    why: str
 
 
 class RunSnapshots(Value):
@@ -62,6 +110,8 @@ class RunSnapshots(Value):
         in_place: Restarts in place from a snapshot.
         steps_lost: By all of them, and in place; None: of one it is not known.
         off: Why nodes took none, by node.
+        kept: None: the job kept no steps at other nodes.
+        written: At the end of the job.
     """
 
     taken: int
@@ -73,6 +123,8 @@ class RunSnapshots(Value):
     steps_lost: int | None
     off: dict[str, str]
     in_place: int = 0
+    kept: KeptSteps | None = None
+    written: tuple[WrittenSnapshot, ...] = ()
 
 
 def snapshots_of(
@@ -91,6 +143,8 @@ def snapshots_of(
     """
     taken: dict[tuple[int, int], schema.SnapshotsTaken] = {}
     restored: dict[int, schema.SnapshotRestored] = {}
+    offered: dict[int, int] = {}
+    written: list[WrittenSnapshot] = []
     refused: dict[int, str] = {}
     off: dict[str, str] = {}
     started: set[int] = set()
@@ -108,6 +162,10 @@ def snapshots_of(
             case schema.SnapshotRestored():
                 is_used = True
                 restored.setdefault(event.cycle, event.body)
+            case schema.SnapshotOffered(step=step):
+                is_used, offered[event.cycle] = True, step
+            case schema.SnapshotWritten(step=step, file=file, seconds=s, why=why):
+                written.append(WrittenSnapshot(event.node, step, file, event.body.n_bytes, s, why))
             case schema.SnapshotRefused(rank=rank, step=step, why=why):
                 refused[event.cycle + 1] = f"rank {rank} could not use step {step}: {why}"
             case schema.InPlaceRestart(call=call, step=step, lost_steps=lost_steps):
@@ -130,9 +188,10 @@ def snapshots_of(
             reported.get(cycle),
             _steps(since_save.get(cycle - 1), sums.step_s.get(cycle - 1)),
             refused.get(cycle, ""),
+            offered.get(cycle),
         )
         for cycle in sorted(started)
-        if cycle > 0 or cycle in restored
+        if cycle > 0 or cycle in restored or cycle in offered
     )
     lost = [it.steps_lost for it in restarts if it.cycle > 0] + [*in_place.values()]
     known = [n for n in lost if n is not None]
@@ -146,7 +205,31 @@ def snapshots_of(
         steps_lost=sum(known) if len(known) == len(lost) else None,
         off=off,
         in_place=len(in_place),
+        kept=_kept(events),
+        written=tuple(written),
     )
+
+
+def _kept(events: Iterable[schema.Event]) -> KeptSteps | None:
+    kept: dict[tuple[int, int], int] = {}
+    seconds: dict[int, float] = {}
+    failures: list[tuple[float, str]] = []
+    is_used = False
+    for event in events:
+        match event.body:
+            case schema.SnapshotPeer(peer=peer):
+                is_used |= bool(peer)
+            case schema.SnapshotKept(step=step, n_bytes=n_bytes):
+                kept[event.cycle, step] = n_bytes  # each node has it
+            case schema.SnapshotCopied(seconds=s):
+                seconds[event.launcher] = seconds.get(event.launcher, 0.0) + s
+            case schema.SnapshotNotCopied(why=why):
+                failures.append((event.t, f"node {event.node}: {why}"))
+    if not is_used and not kept:
+        return None
+    longest = round(max(seconds.values(), default=0.0), 6)
+    last = max(failures, default=(0.0, ""))[1]
+    return KeptSteps(len(kept), sum(kept.values()), longest, len(failures), last)
 
 
 class _Sums:
@@ -170,13 +253,22 @@ def _source(
     reported: int | None,
     since_save: int | None,
     refused: str,
+    offered: int | None,
 ) -> RestartSource:
     if restored is not None:
-        step, of_cycle, lost = restored.step, restored.of_cycle, restored.lost_steps
-        why, is_from_peer = restored.why or refused, bool(restored.sources)
-        return RestartSource(cycle, step, of_cycle, lost, since_save, why, is_from_peer)
+        return RestartSource(
+            cycle,
+            restored.step,
+            restored.of_cycle,
+            restored.lost_steps,
+            since_save,
+            restored.why or refused,
+            is_from_peer=bool(restored.sources),
+            sources=restored.sources,
+            file=restored.file,
+        )
     lost = since_save if reported is None else reported
-    return RestartSource(cycle, None, None, lost, since_save, refused)
+    return RestartSource(cycle, None, None, lost, since_save, refused, offered_step=offered)
 
 
 def _steps(s: float | None, step_s: float | None) -> int | None:
@@ -202,6 +294,25 @@ def lines(found: RunSnapshots) -> Iterator[str]:
         yield f"  {count(found.in_place, 'restart')} in place began from a snapshot"
     for node, why in found.off.items():
         yield f"  off on node {node}: {why}"
+    if found.kept is not None:
+        yield f"  {_kept_words(found.kept)}"
+    for part in found.written:
+        size = f"{shown(part.n_bytes)} of node {part.node}"
+        there = f"not on disk, {size}: {part.why}"
+        if not part.why:
+            there = f"on disk, {size} in {duration(part.seconds)}: {part.file}"
+        yield f"  at the end the snapshot of step {part.step} is {there}"
+
+
+def _kept_words(kept: KeptSteps) -> str:
+    """``12 steps kept at other nodes: 3.2 GiB, for which a node copied for 4.1 s at most``."""
+    cost = ""
+    if kept.steps:
+        cost = (
+            f": {shown(kept.n_bytes)}, for which a node copied for {duration(kept.copy_s)} at most"
+        )
+    failed = f"; {kept.failures} not copied, the last on {kept.why}" if kept.failures else ""
+    return f"{count(kept.steps, 'step')} kept at other nodes{cost}{failed}"
 
 
 _RESTARTS_SHOWN = 20

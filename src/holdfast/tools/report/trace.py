@@ -86,6 +86,11 @@ _OF_LAUNCHER: Mapping[type[schema.Body], str] = {
     schema.SnapshotsOn: "snapshots are on",
     schema.SnapshotsOff: "snapshots are off",
     schema.SnapshotRestored: "begins from a snapshot",
+    schema.SnapshotOffered: "a snapshot of another number of ranks is there",
+    schema.SnapshotCopied: "its snapshots are copied",
+    schema.SnapshotNotCopied: "its snapshots are not copied",
+    schema.SnapshotKept: "a step is kept",
+    schema.SnapshotWritten: "a snapshot is written",
     schema.JobSucceeded: "job succeeded",
     schema.JobFailed: "job failed",
 }
@@ -365,9 +370,7 @@ class _NodeTracks:
             if isinstance(body, schema.RankStarted):
                 places[body.rank] = body.local_rank
             if (name := _OF_LAUNCHER.get(type(body))) is not None:
-                if isinstance(body, schema.SnapshotRestored):
-                    name = f"begins from the snapshot of step {body.step}"
-                yield self._mark(_LAUNCHER, event, name)
+                yield self._mark(_LAUNCHER, event, _with_step(body) or name)
             elif type(body) in _OF_RANK:
                 place_of_rank = places.get(getattr(body, "rank", -1), -1)
                 track = getattr(body, "local_rank", place_of_rank), ""
@@ -401,6 +404,19 @@ class _NodeTracks:
             "cat": event.kind,
             "args": _args(event),
         }
+
+
+def _with_step(body: schema.Body) -> str:
+    match body:
+        case schema.SnapshotRestored(step=step):
+            return f"begins from the snapshot of step {step}"
+        case schema.SnapshotCopied(step=step, peer=peer):
+            return f"its snapshots of step {step} are at {peer}"
+        case schema.SnapshotKept(step=step):
+            return f"step {step} is kept at other nodes"
+        case schema.SnapshotWritten(step=step, why=why):
+            return f"the snapshot of step {step} is {'not ' if why else ''}on disk"
+    return ""
 
 
 def _section(one: SectionSlice) -> Slice:
