@@ -72,7 +72,7 @@ class Rescue:
         """Open their memory.
 
         Raises:
-            RescueError: There is none, or it may not be opened.
+            RescueError: There is none, or it may not be opened; or they are not in one cycle.
         """
         self._nodes: list[tuple[NodeSnapshotNames, list[ArenaMemory]]] = []
         try:
@@ -86,6 +86,8 @@ class Rescue:
         names = taken.read_node(folder)
         if names is None:
             raise RescueError("its ranks take no snapshots (holdfast.snapshot.Snapshots)")
+        if self._nodes and names.life != self._nodes[0][0].life:
+            raise RescueError("its launchers here are not in one cycle now; try again")
         arenas: list[ArenaMemory] = []
         self._nodes.append((names, arenas))
         for local_rank in range(names.n_ranks):
@@ -137,6 +139,15 @@ class Rescue:
     def world_size(self) -> int:
         """Of the job."""
         return self._nodes[0][0].world_size
+
+    @property
+    def elsewhere(self) -> list[int]:
+        """Ranks of other hosts."""
+        return sorted({*range(self.world_size)} - {*self.ranks})
+
+    @property
+    def _lives(self) -> dict[str, str]:
+        return {cycle: life for names, _ in self._nodes for cycle, life in names.lives.items()}
 
     @property
     def last_step(self) -> int:
@@ -193,7 +204,7 @@ class Rescue:
         return self._sources(found)
 
     def _ids(self, memory: ArenaMemory) -> set[SnapshotId]:
-        lives = self._nodes[0][0].lives
+        lives = self._lives
         found = (it.held for it in memory.all_held() if str(it.held.cycle) in lives)
         return {it.id for it in found if it.world_size == self.world_size}
 
@@ -224,7 +235,7 @@ class Rescue:
             OSError: The system does not take it, or a restart has made it void.
         """
         held = sources[0].slot.held
-        life = self._nodes[0][0].lives.get(str(held.cycle))
+        life = self._lives.get(str(held.cycle))
         if life is None:
             raise RescueError(f"the snapshot of step {held.step} is older than this launcher")
         name = NamedSnapshot(held.step, held.world_size, life)

@@ -28,12 +28,15 @@ LIFE = "5f0c96aa61b2"
 class RunningJob:
     """A launcher with two ranks, all of them this process."""
 
-    def __init__(self, folder: Path, *, world_size: int = 2) -> None:
+    def __init__(
+        self, folder: Path, *, world_size: int = 2, first: int = 0, life: str = LIFE
+    ) -> None:
         self.folder = str(folder)
         self.world_size = world_size
+        self.first = first
         self.fds = [create("test") for _ in range(2)]
         self.ranks = [ArenaMemory(fd) for fd in self.fds]
-        taken.show_node(self.folder, NodeSnapshotNames(0, 2, world_size, {"3": LIFE}))
+        taken.show_node(self.folder, NodeSnapshotNames(first, 2, world_size, {"3": life}))
         for rank, fd in enumerate(self.fds):
             taken.show(self.folder, rank, fd)
 
@@ -49,8 +52,8 @@ class RunningJob:
         assert memory.may_write(index)
         memory.begin(index)
         with memory.map_slot(index) as mapped:
-            mapped[:4096] = bytes([rank, step]) * 2048
-        memory.commit(index, Held(rank, self.world_size, cycle, 0, step), 4096)
+            mapped[:4096] = bytes([self.first + rank, step]) * 2048
+        memory.commit(index, Held(self.first + rank, self.world_size, cycle, 0, step), 4096)
         memory.unclaim()
         return True
 
@@ -190,10 +193,38 @@ def test_a_job_of_several_hosts_needs_the_step(
     job = RunningJob(runtime, world_size=4)
     job.train(5)
     assert rescue(to) == 1
-    assert "only ranks 0,1 of 4 run on this host. Run this on each host" in capsys.readouterr().err
+    why = "only ranks 0,1 of 4 run on this host, ranks 2,3 on others. Run this on each host"
+    assert why in capsys.readouterr().err
     assert rescue(to, "--step=5") == 0
+    there = "ranks 2,3 run on other hosts: holdfast rescue --step 5 writes their parts there"
+    assert there in capsys.readouterr().out
     [found] = snapshot_files.read(str(to))
     assert (found.on_disk.world_size, found.on_disk.ranks) == (4, "0,1")
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_all_launchers_of_the_job_on_this_host_are_rescued(
+    runtime: Path, tmp_path: Path, to: Path, monkeypatch: pytest.MonkeyPatch, is_here: bool
+) -> None:
+    """By the name of their cycle. One of another job is left alone, also with the same run id."""
+    (tmp_path / "other").mkdir()
+    jobs = [
+        RunningJob(runtime, world_size=4),
+        RunningJob(tmp_path / "other", world_size=4, first=2, life=LIFE if is_here else "ab"),
+    ]
+    monkeypatch.setattr(
+        command, "living_runtime_dirs", lambda: [str(runtime), str(tmp_path / "other")]
+    )
+    for job in jobs:
+        job.train(4, 5)
+    jobs[0].train(6)
+    assert rescue(to) == (0 if is_here else 1)
+    if is_here:
+        [found] = snapshot_files.read(str(to))
+        assert (found.on_disk.step, found.on_disk.ranks, found.problems) == (5, "0-3", ())
+        [folder] = to.iterdir()
+        assert (folder / "rank-3.safetensors").read_bytes() == bytes([3, 5]) * 2048
+    assert not any(memory.pins() for job in jobs for memory in job.ranks)
 
 
 def test_ranks_that_have_other_numbers_are_named(

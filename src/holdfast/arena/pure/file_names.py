@@ -135,6 +135,12 @@ class NodeSnapshotNames(Value):
     world_size: Count
     lives: dict[str, Raw]
 
+    @property
+    def life(self) -> str:
+        """The name of the newest cycle: equal for the nodes that are in it; empty: none."""
+        newest = max(filter(str.isdecimal, self.lives), key=int, default="")
+        return self.lives.get(newest, "")
+
 
 NAMES: Mapping[str, type[NodeSnapshotNames]] = family(NodeSnapshotNames)
 

@@ -102,8 +102,8 @@ def runtime_dir_of(job: str) -> str | None:
     return next((path for path in paths if os.path.isdir(path)), paths[0])
 
 
-def living_run_dirs() -> Iterator[str]:
-    """Run folders of launchers of this user that are alive on this host."""
+def living_runtime_dirs() -> Iterator[str]:
+    """Runtime folders of launchers that are alive on this host, of all users."""
     for parent in runtime_parents():
         try:
             names = os.listdir(parent)
@@ -111,8 +111,14 @@ def living_run_dirs() -> Iterator[str]:
             continue
         for name in names:
             if name.startswith(PREFIX) and is_living(name.removeprefix(PREFIX)):
-                with contextlib.suppress(OSError):
-                    yield os.readlink(os.path.join(parent, name, _RUN))
+                yield os.path.join(parent, name)
+
+
+def living_run_dirs() -> Iterator[str]:
+    """Run folders of launchers of this user that are alive on this host."""
+    for folder in living_runtime_dirs():
+        with contextlib.suppress(OSError):
+            yield os.readlink(os.path.join(folder, _RUN))
 
 
 def _aside(link: str) -> str:
