@@ -463,6 +463,19 @@ def test_a_beat_grants_no_more_than_the_leader_s_lease() -> None:
     assert StopRanks(0, How.AT_ONCE) not in effects, "the second one counts"
 
 
+def test_a_beat_that_was_under_way_for_long_grants_until_the_next_one_comes() -> None:
+    """Found by the simulator (seed 319928554): ranks of the leader before beside the next ones."""
+    one = active()
+    heard(one, LeaderBeat(number=1, lease_s=14.5), 3.0)
+    patiently(one, 3.0, 12.9)
+    for number, lease_s in enumerate((11.5, 8.5, 5.5), 2):  # sent at 6, 9 and 12 s, and held back
+        heard(one, LeaderBeat(number=number, lease_s=lease_s), 12.9)
+    patiently(one, 12.9, 15.0)
+    heard(one, LeaderBeat(number=5, lease_s=2.5), 15.0)
+    assert StopRanks(0, How.AT_ONCE) not in patiently(one, 15.0, 17.4)
+    assert StopRanks(0, How.AT_ONCE) in patiently(one, 17.4, 17.6)
+
+
 def test_it_ends_its_ranks_when_the_lease_is_over_and_votes_for_no_other_leader() -> None:
     one = active()
     for now, lease_s in ((3.0, 14.5), (6.0, 11.5), (9.0, 8.5), (12.0, 5.5), (15.0, 2.5)):

@@ -410,8 +410,8 @@ class Member:
     _leader_at: float = field(default=0.0, init=False)
     """When the last decision came."""
     _fence_at: float = field(default=0.0, init=False)
-    _granted_until: float | None = field(default=None, init=False)
-    """By the leader's lease; None: it has said nothing of that."""
+    _granted_until: float = field(default=math.inf, init=False)
+    """By the leader's lease; infinity: it has said nothing of that."""
     _echo: int = field(default=0, init=False)
     """Number of the leader's last beat."""
     _answers_after: float | None = field(default=None, init=False)
@@ -549,7 +549,7 @@ class Member:
             case LeaderFound(waited_s):
                 self._is_leaderless = False
                 self._leader_at, self._echo, self._has_reported_missing = now, 0, False
-                self._fence_at, self._granted_until = now + self.pace.fence_s, None
+                self._fence_at, self._granted_until = now + self.pace.fence_s, math.inf
                 self._asks_until, self._slept_s = None, 0.0  # its decisions are of now, unless
                 if waited_s >= self.pace.fence_s:
                     self._begin_to_ask(now + self.pace.ask_s, now)
@@ -593,11 +593,13 @@ class Member:
             pass  # the leader may have slept as well: it asks the others
         else:
             self._asks_until, self._slept_s = None, 0.0
-            if lease_s is not None:
-                self._granted_until = max(self._granted_until or 0.0, now + lease_s)
             until = now + self.pace.fence_s
-            granted_until = until if self._granted_until is None else self._granted_until
-            self._fence_at = max(self._fence_at, min(until, granted_until))
+            if lease_s:  # 0: over, or not begun; the leader may get one by the answer to this
+                # Also if it ends sooner: a beat that was under way for long has granted too much.
+                self._granted_until = now + lease_s
+                self._fence_at = min(until, self._granted_until)
+            else:
+                self._fence_at = max(self._fence_at, min(until, self._granted_until))
 
     def _begin_to_ask(self, until: float, now: float, slept_s: float = 0.0) -> None:
         self._asks_from, self._asks_until, self._has_joined_since = now, until, False
