@@ -48,14 +48,15 @@ def rounds(part: str, wanted: argparse.Namespace) -> list[Round]:
         found = []
         for number in range(wanted.rounds):
             layout = rng.choice(LAYOUTS)
-            faults = tuple(drawn(layout.hosts, rng) for _ in range(FAULTS_OF_A_ROUND))
             silence_s = rng.choice(wanted.silences)
+            faults = tuple(drawn(layout.hosts, silence_s, rng) for _ in range(FAULTS_OF_A_ROUND))
             found.append(Round(number, layout, faults, silence_s, "gloo", keep))
         return found
     faults_of = frozen_hosts if part == "freezes" else broken_links
     alone = [(layout, fault) for layout in LAYOUTS for fault in faults_of(layout.hosts)]
+    kinds = random.Random(wanted.seed).choices(["", "stays"], k=len(alone))
     return [
-        Round(number, layout, (fault,), wanted.silences[0], ("", "stays")[number % 2], keep)
+        Round(number, layout, (fault,), wanted.silences[0], kinds[number], keep)
         for number, (layout, fault) in enumerate(alone)
     ]
 
@@ -72,7 +73,8 @@ def _run_rounds(part: str, wanted: argparse.Namespace) -> list[dict[str, Any]]:
                 print(
                     f"{part} {result['round']}: {result['layout']}, {result['silence_s']:g} s: "
                     f"{it['fault']}: {went_on}, {it['cycles']} cycles, whole again "
-                    f"{it['whole_after_s']:g} s after it, two cycles beside {it['beside_s']:g} s",
+                    f"{it['whole_after_s']:g} s after it, two cycles beside {it['beside_s']:g} s"
+                    f"{''.join(f'; {cause}' for cause in it['causes'])}",
                     flush=True,
                 )
             if result["error"]:

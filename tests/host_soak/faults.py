@@ -99,10 +99,15 @@ def broken_links(hosts: int) -> list[Fault]:
     ]
 
 
-def drawn(hosts: int, rng: random.Random) -> Fault:
-    """Any of these, on any host; a minority of them at a time."""
+def drawn(hosts: int, silence_s: float, rng: random.Random) -> Fault:
+    """Any of these, on any host; a minority of them at a time.
+
+    They last for less than eight silences, after which a launcher leaves that is alone.
+    """
     kind = rng.choice([*SLEEPS, "launcher stopped", *LINKS, "cut in half", "one way to one host"])
-    lasts_s = rng.choice([1, 3, 5, 8, 10, 12, 15, 20, 25, 40, 60])
+    lasts_s = rng.choice(
+        [it for it in (1, 3, 5, 8, 10, 12, 15, 20, 25, 40, 60) if it <= 5 * silence_s]
+    )
     order = [0, *rng.sample(range(1, hosts), hosts - 1)]
     if rng.random() < 0.5:
         rng.shuffle(order)

@@ -165,6 +165,16 @@ class HostJob:
             code = job.process.poll()
             assert code is None, f"the launcher of host {number} has ended with {code}"
 
+    def causes(self, since: float) -> list[str]:
+        """Why cycles ended since then, as the launchers found each for itself."""
+        found = [
+            str(event["cause"])[:90]
+            for job in self.launchers
+            for event in job.events("cycle_stopping")
+            if float(event["t"]) > since
+        ]
+        return sorted({*found})
+
     def leader(self) -> int:
         """The host whose launcher said last that it leads."""
         found = [0, 0]

@@ -89,7 +89,8 @@ def _do(fault: Fault, job: HostJob) -> dict[str, Any]:
         "cycles": cycles,
         "went_on_s": round(min(steps) - began_at, 2) if steps else 0.0,
         "whole_after_s": round(time.monotonic() - undone_at, 1),
-        "beside_s": round(beside_s([it for it in found if it.cycle >= before], slept), 2),
+        "causes": job.causes(began_at),
+        "beside_s": max(0.0, round(beside_s([it for it in found if it.cycle >= before], slept), 2)),
     }
 
 
