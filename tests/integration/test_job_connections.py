@@ -6,14 +6,15 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.base.pure.codec import decode, encode
-from holdfast.job.link.finding import _listen
+from holdfast.job.link import leader_call
+from holdfast.job.link.finding import Finder, _listen
 from holdfast.job.link.job_server import JobServer
 from holdfast.job.link.leader_link import LeaderLink, LinkCallbacks
 from holdfast.job.pure import link as words
@@ -83,7 +84,7 @@ class Leader:
     def __init__(
         self, party: Party, run_id: str, secret: str | None, *, leads: bool = True
     ) -> None:
-        self.led_by: list[tuple[str, int]] = []
+        self.led_by: list[tuple[str, int, int]] = []
         self.messages: list[Message] = []
         self.ended: list[str] = []
         self.server = JobServer(
@@ -646,10 +647,10 @@ def test_a_launcher_at_the_endpoint_learns_where_its_job_is_led_and_sends_others
     early.link.send(Beat("n2", 1))
 
     party.member(anew, 1, leads=3)
-    [(addr, port)] = party.until(lambda: anew.led_by, "it is called")
+    [(addr, port, term)] = party.until(lambda: anew.led_by, "it is called")
     anew.server.led_by(addr, leader.server.port)
 
-    assert addr == HERE
+    assert (addr, term) == (HERE, 3)
     assert port != leader.server.port
     [answer] = party.until(lambda: early.answers, "it is sent on")
     assert answer == words.LedElsewhere(HERE, leader.server.port, "")
@@ -657,6 +658,52 @@ def test_a_launcher_at_the_endpoint_learns_where_its_job_is_led_and_sends_others
     early.connect()
     party.until(lambda: leader.messages, "what it has sent comes to the right one")
     assert (leader.messages, early.lost) == ([Beat("n2", 1)], [])
+
+
+class Connects:
+    """As :class:`.Finder`; ``tried``: how often."""
+
+    def __init__(self) -> None:
+        self.tried = 0
+
+    def find_candidate(self, addr: str, port: int) -> socket.socket:
+        self.tried += 1
+        return socket.create_connection((addr, port))
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_leader_calls_the_one_before_until_it_has_answered_and_the_endpoint_for_ever(
+    party: Party, once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one before may have slept, and believe that it leads."""
+    monkeypatch.setattr(leader_call, "_EACH_S", 0.01)
+    before, finder = party.leader(), Connects()
+
+    def make_link(callbacks: LinkCallbacks) -> LeaderLink:
+        return LeaderLink(party.descriptors, "j1", SECRET, "n1", "host of n1", callbacks, leads=3)
+
+    at = (HERE, before.server.port)
+    call = leader_call.LeaderCall(
+        at, cast(Finder, finder), (HERE, 7), make_link, lambda: None, once=once
+    )
+
+    def calls() -> int:
+        call.on_connected()
+        call.on_time()
+        return len(before.led_by)
+
+    party.until(calls, "it is called")
+    assert set(before.led_by) == {(HERE, 7, 3)}
+    if once:
+        party.until(lambda: calls() and call.has_answered, "it has answered")
+        tried = finder.tried
+        for _ in range(5):
+            calls()
+            party.descriptors.wait(0.01)
+        assert (finder.tried, call.next_deadline()) == (tried, None)
+    else:
+        party.until(lambda: calls() > 2, "it is called again and again")
+    call.close()
 
 
 def test_a_stranger_does_not_make_a_leader_step_down(party: Party) -> None:

@@ -59,7 +59,7 @@ from holdfast.job.pure.succession import (
 )
 from holdfast.job.pure.timing import Pace
 from holdfast.job.pure.workload import Workload
-from holdfast.node.pure.launcher import LeaveProcess, Met, QuitProcess
+from holdfast.node.pure.launcher import LeaveProcess, LedBy, Met, QuitProcess
 from holdfast.node.pure.witness import Witness, WitnessLeaves
 from tests.simulation import describe
 from tests.simulation.job_promises import JobPromises
@@ -103,6 +103,8 @@ OPS_PER_MESSAGE = 2
 """Store operations of a message up: a number (``add``), then the text under it (``set``)."""
 OPS_PER_DECISION = 1
 """Store operations of following one decision down: a blocking ``get``."""
+CALLS_EACH_S = 1.0
+"""A leader calls the one before so often."""
 WORKLOAD = Workload("script", "train.py", contents="1f", path="a0", is_named=True)
 """Of the job."""
 OTHER_WORKLOAD = replace(WORKLOAD, name="eval.py", contents="2e", path="b1")
@@ -697,6 +699,20 @@ class Simulation(World):
             if voter is not one and voter.bound_to is one:
                 self._follows(voter, one)
         self._meet_all()
+        before = self._by_node.get(leads.round.leader)
+        if before is not None and self.scenario.store is None:
+            self._call(one, before, leads.term)
+
+    def _call(self, one: SimulatedNode, before: SimulatedNode, term: int) -> None:
+        """The leader before may have slept; it is called until it has answered."""
+        there = (it for it in (one, before) if it.alive and not it.has_quit)
+        leaders = [it.leader for it in there if it.leader is not None]
+        if len(leaders) < 2 or leaders[0].term != term or leaders[1].term >= term:
+            return
+        if self.clock.now >= before.paused_until and self._ways.are_open(one, before):
+            before.tell(LedBy(one.core.member.desc.addr, 1 + one.host, term))
+        else:
+            self.clock.call_in(CALLS_EACH_S, partial(self._call, one, before, term))
 
     def _key_of(self, one: SimulatedNode, term: int) -> LeaderKey:
         return LeaderKey(one.core.member.desc.addr, 1 + one.host, term, one.name)

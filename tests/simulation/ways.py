@@ -51,6 +51,14 @@ class Ways:
         ]
         return sorted([*self._out[source], *self._in[target], *parts])
 
+    def are_open(self, one: SimulatedNode, other: SimulatedNode) -> bool:
+        """Neither way between them is cut at the moment."""
+        cuts = [
+            *self._cuts_between(one.host, other.host),
+            *self._cuts_between(other.host, one.host),
+        ]
+        return not any(since <= self.clock.now < until for since, until in cuts)
+
     def delay_s(self) -> float:
         """Of one message."""
         network = self.network

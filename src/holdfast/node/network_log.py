@@ -20,7 +20,6 @@ from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.never import assert_never
 from holdfast.base.pure.printable import one_line
 from holdfast.errors import LaunchError
-from holdfast.job.link.endpoint_watch import EndpointWatch
 from holdfast.job.link.finding import (
     Finder,
     JobIsOverError,
@@ -30,6 +29,7 @@ from holdfast.job.link.finding import (
     WayIn,
 )
 from holdfast.job.link.job_server import JobServer
+from holdfast.job.link.leader_call import LeaderCall
 from holdfast.job.link.leader_link import LeaderLink, LinkCallbacks
 from holdfast.job.pure.leader import LauncherEnded, StepDown
 from holdfast.job.pure.leader_key import Claimed, KeyOver, LeaderKey
@@ -142,7 +142,7 @@ class NetworkLog:
         """That one has answered."""
         self._kept: list[Message] = []
         """For the next leader."""
-        self._endpoint: EndpointWatch | None = None
+        self._calls: tuple[LeaderCall, ...] = ()
         self._named: LedElsewhere | None = None
         """The leader that is being tried."""
         self._has_named_other = False
@@ -198,13 +198,13 @@ class NetworkLog:
                     self._server.release(node, term, asks=asks, ahead=ahead)
             case ClaimKey():
                 self._claim(effect)
-            case Leads(term):
+            case Leads(term, round=last):
                 self._leave_link()
                 self._lead()
                 self._events += self._kept
                 self._kept = []
                 if self._election is None:
-                    self._watch_endpoint(term)
+                    self._call_others(term, last.leads_at)
             case StepDown():
                 self._step_down()
             case SendOn(addr, port, joins):
@@ -228,13 +228,13 @@ class NetworkLog:
 
     def next_deadline(self) -> float | None:
         """See :meth:`.JobLog.next_deadline`."""
-        parts = self._server, self._link, self._endpoint
+        parts = self._server, self._link, *self._calls
         deadlines = (part.next_deadline() for part in parts if part is not None)
         return earliest(self._key_late_at, *deadlines)
 
     def on_time(self) -> None:
         """See :meth:`.JobLog.on_time`."""
-        for part in (self._server, self._link, self._endpoint):
+        for part in (self._server, self._link, *self._calls):
             if part is not None:
                 part.on_time()
         if self._key_late_at is not None and clock.monotonic() >= self._key_late_at:
@@ -249,8 +249,7 @@ class NetworkLog:
         """See :meth:`.JobLog.close`."""
         self._is_over = True
         self._finder.stop.set()
-        if self._endpoint is not None:
-            self._endpoint.close()
+        self._end_calls()
         if self._link is not None:
             self._link.close(LAST_WORDS_S)
         if self._server is not None:
@@ -278,8 +277,8 @@ class NetworkLog:
     def _on_search_ended(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
-        if self._endpoint is not None:
-            self._endpoint.on_connected()
+        for call in self._calls:
+            call.on_connected()
         self._on_key()
         search = self._search
         if search is None or not search.has_ended():
@@ -546,14 +545,12 @@ class NetworkLog:
                 self._events.append(Deposed(f"the launcher at {where} leads it, in term {term}"))
         self._on_news()
 
-    def _watch_endpoint(self, term: int) -> None:
-        """A launcher that starts there later would lead a job of its own."""
+    def _call_others(self, term: int, before: Successor | None) -> None:
+        """A launcher that starts at the endpoint later, and the leader before, if it slept."""
         assert self._loop is not None
         assert self._own is not None
         assert self._server is not None
         place = self._place
-        if self._server.port == place.port:
-            return  # this launcher has it
 
         def make_link(callbacks: LinkCallbacks) -> LeaderLink:
             assert self._loop is not None
@@ -561,19 +558,32 @@ class NetworkLog:
             return LeaderLink(self._loop, *about, callbacks, leads=term)
 
         own = (self._own.address, self._server.port)
-        self._endpoint = EndpointWatch(place, self._finder, own, make_link, self._wake)
 
-    def _on_led_by(self, addr: str, port: int) -> None:
-        self._events.append(LedBy(addr, port))
+        def call(host: str, port: int, *, once: bool) -> LeaderCall:
+            at = (host, port)
+            return LeaderCall(at, self._finder, own, make_link, self._wake, once=once)
+
+        calls = []
+        if self._server.port != place.port:  # else this launcher has it
+            calls.append(call(place.host, place.port, once=False))
+        if before is not None and before.port not in (0, place.port):
+            calls.append(call(before.addr, before.port, once=True))
+        self._calls = tuple(calls)
+
+    def _end_calls(self) -> None:
+        for call in self._calls:
+            call.close()
+        self._calls = ()
+
+    def _on_led_by(self, addr: str, port: int, term: int) -> None:
+        self._events.append(LedBy(addr, port, term))
         self._on_news()
 
     def _step_down(self) -> None:
         assert self._server is not None
         self._leads = False
         self._server.step_down()
-        if self._endpoint is not None:
-            self._endpoint.close()
-            self._endpoint = None
+        self._end_calls()
 
     def _on_stepped_down(self, why: str) -> None:
         """The way to a leader was broken, and it does not lead any more."""

@@ -18,6 +18,8 @@ from holdfast.job.pure.leader import (
     Leader,
     LeaderPhase,
     ReadIteration,
+    StepDown,
+    Superseded,
 )
 from holdfast.job.pure.membership import (
     SHUTDOWN,
@@ -1419,3 +1421,34 @@ def test_a_job_that_keeps_no_steps_says_nothing_of_them() -> None:
     assert isinstance(formed, Round)
     assert formed.keepers == ()
     assert job.notes == []
+
+
+# ---------------------------------------------------------------- another one leads
+def slept_leader(max_restarts: int) -> Leader:
+    """Of three launchers; it did nothing for a minute, and asks the others."""
+    leader = Leader(
+        Rules(NodePolicy(3, 3), max_restarts=max_restarts, first_last_call_s=0.0), Pace(), "n0"
+    )
+    leader.handle(Begin(), 0.0)
+    for node in ("n0", "n1", "n2"):
+        leader.handle(Join(node, desc(node, serves=7), -1), 0.0)
+    assert leader.phase is LeaderPhase.RUNNING
+    assert not any(isinstance(it, StepDown) for it in leader.handle(TimePassed(), 60.0))
+    return leader
+
+
+def test_a_leader_that_slept_steps_down_at_once_when_the_next_one_calls_it() -> None:
+    """Its ranks would be beside those of the next cycle until nobody had answered it."""
+    pace, leader = Pace(), slept_leader(max_restarts=3)
+
+    effects = leader.handle(Superseded(1), 60.1)
+
+    ranks_s = pace.ask_s + pace.step_down_s - 0.1
+    assert effects[-1] == StepDown("another launcher leads, in term 1", pytest.approx(ranks_s))
+    assert leader.phase is LeaderPhase.CLOSED
+
+
+def test_a_leader_of_the_last_cycle_is_never_superseded() -> None:
+    leader = slept_leader(max_restarts=0)
+    assert not any(isinstance(it, StepDown) for it in leader.handle(Superseded(1), 60.1))
+    assert leader.phase is LeaderPhase.RUNNING

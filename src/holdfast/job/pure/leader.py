@@ -93,7 +93,13 @@ class LauncherEnded(Value):
     node: str
 
 
-Event = Begin | msg.Message | IterationRead | Abdicate | LauncherEnded | TimePassed
+class Superseded(Value):
+    """A launcher leads in this later term, as it has proved."""
+
+    term: int
+
+
+Event = Begin | msg.Message | IterationRead | Abdicate | LauncherEnded | Superseded | TimePassed
 
 
 # ---------------------------------------------------------------- effects
@@ -185,8 +191,8 @@ class Leader:
     """It would be held, but for one of a leader before."""
     _knows_too_little: bool = field(default=False, init=False)
     """A launcher has a round that this leader has not, which was elected without that one."""
-    _is_superseded: bool = field(default=False, init=False)
-    """A launcher has followed a leader of a later term."""
+    _superseded: str = field(default="", init=False)
+    """How it is known that there is a leader of a later term, or was one; empty: it is not."""
     _lapsed_at: float | None = field(default=None, init=False)
     """When the lease ended, as far as it is known; None: it is held."""
     _held: tuple[str, str, StopWhy] | None = field(default=None, init=False)
@@ -259,7 +265,7 @@ class Leader:
                 self._handle(one, now)
         elif isinstance(event, Begin | Abdicate):
             self._handle(event, now)
-        elif not isinstance(event, msg.Beat | TimePassed):
+        elif not isinstance(event, msg.Beat | Superseded | TimePassed):
             self._waiting.append(event)
         self._on_time(now)
         self._due_at, self._handled_at = self.next_deadline(), now
@@ -278,7 +284,7 @@ class Leader:
                     self._lose_witness(node, "its process has ended", silent_s=0.0)
                 elif node in self.nodes.alive:
                     self._lose(node, "its launcher has ended", now, silent_s=0.0)
-            case TimePassed():
+            case Superseded() | TimePassed():
                 pass
             case _:
                 self._on_message(event, now)
@@ -299,6 +305,9 @@ class Leader:
                 lease.left(node)
             case msg.Offer():
                 self._note_offer(event, now)
+            case Superseded(term):
+                if lease.until() < math.inf:  # else no other can lead
+                    self._superseded = f"another launcher leads, in term {term}"
         if self.phase not in (LeaderPhase.FORMING, LeaderPhase.RUNNING):
             self._lapsed_at = None
         elif lease.is_held(now):
@@ -312,7 +321,8 @@ class Leader:
     def _note_offer(self, offer: msg.Offer, now: float) -> None:
         """Another leader may have led since this one was elected, which has not formed a round."""
         if offer.followed > self.term and math.isfinite(self.lease.until()):
-            self._is_superseded = True  # by one that is gone; that launcher would never return
+            # By one that is gone; that launcher would never return.
+            self._superseded = "a launcher has followed a leader of a later term"
         if self.inherited is None or self._formed is not None:
             return
         if offer.ranks_s:
@@ -328,11 +338,9 @@ class Leader:
     def _step_down_if_due(self, now: float) -> None:
         ended_at = self.lease.until() if self._lapsed_at is None else self._lapsed_at
         ranks_s = max(0.0, ended_at + self.pace.step_down_s - now)
-        if ranks_s and not self._knows_too_little and not self._is_superseded:
+        if ranks_s and not self._knows_too_little and not self._superseded:
             return
-        why = "no majority of its launchers has answered it"
-        if self._is_superseded:
-            why = "a launcher has followed a leader of a later term"
+        why = self._superseded or "no majority of its launchers has answered it"
         self._publish(msg.Resigned(why, stays=True, ranks_s=ranks_s))
         self._effects.append(StepDown(why, ranks_s))
         self.phase = LeaderPhase.CLOSED
@@ -1051,7 +1059,7 @@ class Leader:
         if self.phase is LeaderPhase.CLOSED:
             return
         may_act = self.phase in (LeaderPhase.FORMING, LeaderPhase.RUNNING)
-        if self._lapsed_at is not None or (self._is_superseded and may_act):
+        if self._lapsed_at is not None or (self._superseded and may_act):
             self._step_down_if_due(now)
         else:
             self._decide_in_time(now)

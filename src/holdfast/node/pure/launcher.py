@@ -52,6 +52,7 @@ from holdfast.job.pure.leader import (
     LeaderPhase,
     ReadIteration,
     StepDown,
+    Superseded,
     WitnessMoved,
 )
 from holdfast.job.pure.member import (
@@ -141,6 +142,7 @@ class LedBy(Value):
 
     addr: str
     port: int
+    term: int
 
 
 class Deposed(Value):
@@ -334,9 +336,8 @@ class Launcher:
         match event:
             case Met():
                 return self._on_met(event)
-            case LedBy(addr, port):
-                self._on_led_by(addr, port)
-                return []
+            case LedBy():
+                return self._on_led_by(event)
             case Deposed(text):
                 lost = (self.member, LeaderLost(text))
                 return [*self._abdicate(text, can_move=True), lost]
@@ -401,14 +402,14 @@ class Launcher:
             (self.member, LeaderReplaced(step_down.text)),
         ]
 
-    def _on_led_by(self, addr: str, port: int) -> None:
-        """This launcher was started anew at the endpoint of one that has died.
+    def _on_led_by(self, led: LedBy) -> list[_Addressed]:
+        """This launcher was started anew at the endpoint of one that has died, or has slept.
 
-        It steps down while it has formed no cycle.
+        It steps down if it has formed no cycle, or if its term is over.
         """
-        desc = self.member.desc
+        desc, addr, port = self.member.desc, led.addr, led.port
         if self._last_words is not None or (addr, port) == (desc.addr, desc.serves):
-            return
+            return []
         if self.leader is None:
             if self._has_stepped_down:  # the next one already
                 self._effects.append(SendOn(addr, port, joins=False))
@@ -416,6 +417,9 @@ class Launcher:
             self.leader, self._has_stepped_down = None, True
             text = f"the job is led by the launcher at {Endpoint(addr, port)}: this one joins it"
             self._effects += [Note("info", text), SendOn(addr, port, joins=True)]
+        elif led.term > self.leader.term:
+            return [(self.leader, Superseded(led.term))]
+        return []
 
     def _on_offer(self, offer: Offer) -> list[_Addressed]:
         if self.succession is None:

@@ -1,7 +1,8 @@
-"""Call a launcher that is started anew at the endpoint of its job, and say where the job is led.
+"""Call a launcher that may not know where its job is led, and say so.
 
 After the death of a leader another launcher leads, somewhere else. A scheduler may start the dead
 one again (a pod of Kubernetes, a task of Slurm); at the endpoint it would lead a job of its own.
+And a leader that was silent may have slept: when it wakes, its ranks are beside those of the next.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from holdfast.job.link.leader_link import LeaderLink, LinkCallbacks
 
 if TYPE_CHECKING:
     from holdfast.job.link.finding import Finder
-    from holdfast.job.link.meeting_place import MeetingPlace
 
 _EACH_S = 1.0
 """A listener that appears on another host causes no event here."""
@@ -27,26 +27,34 @@ def _ignore(*_: object) -> None:
     """The other end knows it now, or is called again."""
 
 
-class EndpointWatch:
-    """Of the launcher that leads, for as long as it does.
+class LeaderCall:
+    """Of the launcher that leads, again and again for as long as it does.
 
     Args:
-        place: Where the launchers of the job meet.
+        to: Host and port of the launcher that is called.
         finder: Connects, in a thread.
         own: Address and port where this launcher leads.
         make_link: Makes a link that says so.
         on_connected: Called in that thread when the loop is to call :meth:`on_connected`.
+        once: Until it has answered.
+
+    Attributes:
+        has_answered: It need not be called again.
     """
 
     def __init__(
         self,
-        place: MeetingPlace,
+        to: tuple[str, int],
         finder: Finder,
         own: tuple[str, int],
         make_link: Callable[[LinkCallbacks], LeaderLink],
         on_connected: Callable[[], None],
+        *,
+        once: bool,
     ) -> None:
-        self._place = place
+        self._to = to
+        self._once = once
+        self.has_answered = False
         self._finder = finder
         self._own = own
         self._make_link = make_link
@@ -57,20 +65,21 @@ class EndpointWatch:
 
     def next_deadline(self) -> float | None:
         """When to call :meth:`on_time`, at the latest."""
+        if self.has_answered:
+            return None
         link = None if self._link is None else self._link.next_deadline()
         return link if self._search is not None else earliest(self._at, link)
 
     def on_time(self) -> None:
         """Look again, if it is time."""
+        if self.has_answered:
+            return
         if self._link is not None:
             self._link.on_time()
         if self._search is None and clock.monotonic() >= self._at:
-            place = self._place
             self._end_link()
             self._search = CallInThread(
-                lambda: self._finder.find_candidate(place.host, place.port),
-                "holdfast-endpoint",
-                self._on_connected,
+                lambda: self._finder.find_candidate(*self._to), "holdfast-call", self._on_connected
             )
 
     def on_connected(self) -> None:
@@ -83,8 +92,22 @@ class EndpointWatch:
             connected = search.result()
         except ConnectionError:
             return
-        self._link = self._make_link(LinkCallbacks(*[_ignore] * 8))
+        callbacks = LinkCallbacks(
+            admitted=_ignore,
+            decided=_ignore,
+            led_elsewhere=_ignore,
+            lead=_ignore,
+            broken=_ignore,
+            lost=self._on_answer,
+            log=_ignore,
+            ended=_ignore,
+        )
+        self._link = self._make_link(callbacks)
         self._link.connected(connected, *self._own)
+
+    def _on_answer(self, _: str) -> None:
+        """It does not admit this launcher, as it should; it knows where the job is led."""
+        self.has_answered = self._once
 
     def close(self) -> None:
         """Watch no longer."""
