@@ -22,7 +22,7 @@ from holdfast.arena.pure.snapshots import Holdings
 from holdfast.base import clock
 from holdfast.base.processes import child, file_read
 from holdfast.base.processes.descendants import Family
-from holdfast.base.processes.job_name import new_job
+from holdfast.base.processes.job_name import new_job, node_id
 from holdfast.base.processes.job_record import JobRecord
 from holdfast.base.processes.proc import MARKER
 from holdfast.base.processes.terminal import Terminal
@@ -138,9 +138,9 @@ class NodeAgent:
         self._events = EventLog(self.run_dir / schema.LAUNCHER_FILE, self._node_name)
         self._progress = ProgressLog(self._events, folders.pages)
         self._port = Rank0Port(plan.master_port if plan.meeting is None else None)
-        node_id = f"{self._node_name}-{self._job}"
-        self._launcher = make_launcher(plan, node_id, self._port.number)
-        self._log = open_log(plan, node_id, lambda: self._launcher.member.phase is MemberPhase.DONE)
+        own = node_id(self._node_name, self._job)
+        self._launcher = make_launcher(plan, own, self._port.number)
+        self._log = open_log(plan, own, lambda: self._launcher.member.phase is MemberPhase.DONE)
         self._inbox: deque[machine.Event] = deque()
         self._is_at_work = False
         self._defect: Exception | None = None

@@ -23,7 +23,7 @@ class NodeCopies:
 
     Attributes:
         is_used: The job keeps steps.
-        peer: The node that gets this node's copies in this cycle; empty: none.
+        peer: The launcher that gets this node's copies in this cycle; empty: none.
         kept: The kept step; None: there is none.
         copied: The newest step of which the peer has the snapshots of this node's ranks.
         why: Why the last step that was to be kept was not copied; empty: it was.

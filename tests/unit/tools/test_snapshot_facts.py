@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.base.processes.job_name import host_of, new_job, node_id
 from holdfast.tools.report.answer import answer_of
 from holdfast.tools.report.compare import rows_of
 from holdfast.tools.report.report import Story, as_json, story_of
@@ -74,6 +75,12 @@ def test_a_restart_from_a_kept_step_says_that_another_node_had_it(tmp_path: Path
     )
 
 
+def test_people_read_the_host_of_a_launcher() -> None:
+    """The name of a launcher has its process as well; one of another form stays as it is."""
+    assert host_of(node_id("gpu-07", new_job())) == "gpu-07"
+    assert host_of("n1-12-ab") == "n1-12-ab"
+
+
 def test_kept_steps_count_once_for_all_nodes_and_have_their_cost_and_failures(
     tmp_path: Path,
 ) -> None:
@@ -115,6 +122,23 @@ def test_a_snapshot_at_the_end_of_the_job_is_in_the_report(
     text = " ".join(as_text(story).split())
     assert f"at the end the snapshot of step 50 {words}" in text, text
     assert (why or "step50-of2-x") in text
+
+
+def test_of_the_snapshots_that_nodes_leave_the_newest_of_the_most_is_named(tmp_path: Path) -> None:
+    """One that only some nodes have is removed, or of no use."""
+    end = max(map(_time, WITH_SNAPSHOTS))
+    left = [("n0", 50), ("n0", 49), ("n1", 49), ("n1", 48), ("n0", 48)]
+    events = [
+        {
+            **event(end, "snapshot_written", 1, step=step, file=f"f{step}", n_bytes=1 << 20),
+            "node": node,
+        }
+        for node, step in left
+    ]
+    text = " ".join(as_text(_story(tmp_path / "run", [*WITH_SNAPSHOTS, *events])).split())
+    assert "the snapshot of step 49 is on disk, 2 MiB of 2 nodes in 0 s: f49" in text, text
+    assert "f50" not in text
+    assert "f48" not in text
 
 
 @pytest.mark.parametrize(

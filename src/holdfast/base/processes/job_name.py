@@ -30,6 +30,17 @@ def new_job() -> str:
     return f"{pid}-{proc.start_ticks(pid)}-{'-'.join(_place())}-{os.urandom(3).hex()}"
 
 
+def node_id(host: str, job: str) -> str:
+    """The name of a launcher among those of its job."""
+    return f"{host}-{job}"
+
+
+def host_of(node: str) -> str:
+    """The host in such a name, for people; a name of another form as it is."""
+    fields = node.rsplit("-", _FIELDS)
+    return fields[0] if len(fields) > _FIELDS else node
+
+
 def launcher_of(job: str) -> Identity | None:
     """Pid and start of its launcher; None: it ran elsewhere, or that can't be known."""
     fields = job.split("-")

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, disable_cre
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
 from holdfast.base import clock
+from holdfast.base.processes.job_name import host_of
 from holdfast.events.pure.schema import CycleJoined, Event, InPlaceRestart, LeaderMoved, PagesRead
 from holdfast.events.run.accounts import ACCOUNTS
 from holdfast.events.run.ledger import LiveLedger
@@ -222,7 +223,12 @@ class Metrics:
     def _of_copies(self, now: float) -> Iterator[Any]:
         copies = self._copies
         with self._ledger_lock:
-            kept, copied, peer, is_off = copies.kept, copies.copied, copies.peer, copies.is_off
+            kept, copied, peer, is_off = (
+                copies.kept,
+                copies.copied,
+                host_of(copies.peer),
+                copies.is_off,
+            )
             counts = (
                 ("kept_steps", "Steps that all nodes have copied.", copies.n_kept),
                 (

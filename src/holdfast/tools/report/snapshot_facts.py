@@ -6,9 +6,11 @@ them, or from none.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from holdfast.arena.pure.budget import shown
+from holdfast.base.processes.job_name import host_of
 from holdfast.base.pure.value import Value
 from holdfast.base.pure.wording import count, duration
 from holdfast.events.pure import schema
@@ -60,7 +62,7 @@ class RestartSource(Value):
             return "without a snapshot" + ("" if self.offered_step is None else offered)
         place = " on disk" if self.file else ""
         if self.is_from_peer:
-            place = f", kept at another node ({', '.join(self.sources)})"
+            place = f", kept at another node ({', '.join(map(host_of, self.sources))})"
         return f"from the snapshot of step {self.step}{place}"
 
 
@@ -296,12 +298,26 @@ def lines(found: RunSnapshots) -> Iterator[str]:
         yield f"  off on node {node}: {why}"
     if found.kept is not None:
         yield f"  {_kept_words(found.kept)}"
-    for part in found.written:
-        size = f"{shown(part.n_bytes)} of node {part.node}"
-        there = f"not on disk, {size}: {part.why}"
-        if not part.why:
-            there = f"on disk, {size} in {duration(part.seconds)}: {part.file}"
-        yield f"  at the end the snapshot of step {part.step} is {there}"
+    yield from _written(found.written)
+
+
+def _written(parts: Sequence[WrittenSnapshot]) -> Iterator[str]:
+    """Each node writes those it has; the newest of the most nodes is of use."""
+    there = [part for part in parts if not part.why]
+    nodes = Counter(part.file for part in there)
+    newest = max(there, key=lambda part: (nodes[part.file], part.step), default=None)
+    if newest is not None:
+        of = [part for part in there if part.file == newest.file]
+        size = f"{shown(sum(part.n_bytes for part in of))} of {count(len(of), 'node')}"
+        took = duration(max(part.seconds for part in of))
+        yield (
+            f"  at the end the snapshot of step {newest.step} is on disk, {size} in {took}: "
+            f"{newest.file}"
+        )
+    for part in parts:
+        if part.why:
+            size = f"{shown(part.n_bytes)} of node {part.node}: {part.why}"
+            yield f"  at the end the snapshot of step {part.step} is not on disk, {size}"
 
 
 def _kept_words(kept: KeptSteps) -> str:

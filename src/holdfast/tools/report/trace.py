@@ -21,6 +21,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from holdfast.base.processes.job_name import host_of
 from holdfast.base.pure.codec import encode_fields
 from holdfast.events.pure import schema
 from holdfast.events.pure.schema import Event
@@ -411,7 +412,7 @@ def _with_step(body: schema.Body) -> str:
         case schema.SnapshotRestored(step=step):
             return f"begins from the snapshot of step {step}"
         case schema.SnapshotCopied(step=step, peer=peer):
-            return f"its snapshots of step {step} are at {peer}"
+            return f"its snapshots of step {step} are at {host_of(peer)}"
         case schema.SnapshotKept(step=step):
             return f"step {step} is kept at other nodes"
         case schema.SnapshotWritten(step=step, why=why):

@@ -17,7 +17,7 @@ from typing import Any
 from holdfast.arena.taken import TakenByNode
 from holdfast.base import clock, wait_for
 from holdfast.base.processes import proc
-from holdfast.base.processes.job_name import clock_of
+from holdfast.base.processes.job_name import clock_of, host_of
 from holdfast.base.pure.wording import count
 from holdfast.events.pure import schema
 from holdfast.events.pure.schema import Event
@@ -519,7 +519,7 @@ def _kept(nodes: Sequence[_FollowedNode]) -> dict[str, Any]:
         "copies": [
             {
                 "node": node.name,
-                "peer": node.copies.peer,
+                "peer": host_of(node.copies.peer),
                 "step": None if node.copies.copied is None else node.copies.copied.step,
                 "age_s": node.age_s(node.copies.copied),
                 "why": node.copies.why,
