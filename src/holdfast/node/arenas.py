@@ -29,7 +29,7 @@ from holdfast.arena.pure.messages import (
     SnapshotCost,
     SnapshotUnusable,
 )
-from holdfast.arena.pure.slots import KEPT_SLOTS
+from holdfast.arena.pure.slots import KEPT_SLOTS, PEER_SLOTS
 from holdfast.arena.pure.snapshots import Ancestor, Beginning, Held, Holdings, Refused, SnapshotId
 from holdfast.arena.rescue import release_rescued
 from holdfast.arena.snapshot_files import SlotOfRank
@@ -60,8 +60,6 @@ _FACTS_OF_A_LIFE = (
 _EVENT_S = 10.0
 _EVENT_SHARE = 0.01
 """Events of snapshots come as looks at the pages do (``records/progress_log.py``)."""
-PEER_SLOTS = 2
-"""For each rank of the node whose kept steps this one holds."""
 _LAST_OOM = 2
 """The second time that memory runs out, nothing is kept."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -14,7 +15,7 @@ from holdfast.health.pure.health import Finding, Fitness
 from holdfast.net.pure.address import Published
 from holdfast.node.pure import node
 from holdfast.options.cluster_env import Cluster
-from holdfast.tools.doctor import call_sources, limits, page
+from holdfast.tools.doctor import call_sources, earlier_run, limits, page
 from holdfast.tools.doctor.advice import (
     WITHOUT_CALL,
     HostFacts,
@@ -23,9 +24,10 @@ from holdfast.tools.doctor.advice import (
     about_network,
     about_scheduler,
 )
+from holdfast.tools.doctor.earlier_run import EarlierRun
 from holdfast.tools.doctor.faults import PlantedFault, describe_restart, faults_of
 from holdfast.tools.doctor.host import within
-from holdfast.tools.doctor.losses import about_memory, losses_of
+from holdfast.tools.doctor.losses import about_memory, about_pages, losses_of
 from tests.unit.options.test_plan import plan
 
 WELL = HostFacts(
@@ -239,18 +241,92 @@ MANY = "--nnodes 2:3 --rdzv-endpoint a:1 --max-restarts 3 train.py"
 
 
 def test_a_fault_of_a_process_costs_a_step_and_that_of_a_node_all_since_the_checkpoint() -> None:
-    process, node_, leader, resize = losses_of(plan(MANY))
+    process, node_, leader, resize, end = losses_of(plan(MANY))
     assert process.with_snapshots.startswith("the step that was in work")
-    for loss in (node_, leader, resize):
+    for loss in (node_, leader, resize, end):
         assert loss.with_snapshots.startswith("all steps since your last checkpoint; ")
-    _, kept, leader, _ = losses_of(plan(f"--ft-snapshot-keep 30 {MANY}"))
+    _, kept, leader, both, _, _ = losses_of(plan(f"--ft-snapshot-keep 30 {MANY}"))
     assert kept.with_snapshots == leader.with_snapshots
     assert kept.with_snapshots.startswith("the steps of 30 s (--ft-snapshot-keep) and of the copy")
+    assert both.with_snapshots.startswith("all steps since your last checkpoint: ")
     assert {it.without for it in losses_of(plan(MANY))} == {"all steps since your last checkpoint"}
-    assert losses_of(plan("--max-restarts 3 train.py")) == [process]
-    (off,) = losses_of(plan("--max-restarts 3 --ft-snapshot-memory 0 train.py"))
+    alone, host, _ = losses_of(plan("--max-restarts 3 train.py"))
+    assert alone == process
+    assert host.with_snapshots.endswith("the memory of its snapshots is gone with it")
+    off, *others = losses_of(plan("--max-restarts 3 --ft-snapshot-memory 0 train.py"))
     assert off.with_snapshots.endswith("--ft-snapshot-memory is 0")
+    assert {it.with_snapshots for it in others} == {"all steps since your last checkpoint"}
     assert losses_of(plan("--max-restarts 0 train.py")) == [], "there is no restart"
+
+
+def test_a_job_that_leaves_its_snapshot_on_disk_loses_no_more_at_its_end(tmp_path: Path) -> None:
+    *_, end = losses_of(plan(f"--max-restarts 3 --ft-snapshot-dir {tmp_path} train.py"))
+    assert end.with_snapshots.startswith("as after the loss of a rank: ")
+    assert "within 60 s (--ft-snapshot-dir-timeout)" in end.with_snapshots
+
+
+LAST = EarlierRun("r1", 3 << 30, every=4, step_s=0.5, copy_s=2.0)
+
+
+def test_the_last_run_of_the_script_gives_the_steps_in_numbers() -> None:
+    process, kept, leader, *rest = losses_of(plan(f"--ft-snapshot-keep 30 {MANY}"), LAST)
+    assert process.steps_max == 4
+    assert process.with_snapshots.endswith("In run r1 N was 4: 4 steps, 2 s")
+    assert kept.steps_max == leader.steps_max == 32 / 0.5 + 4
+    assert "up to 68 steps by 0.5 s a step, and 2 s for the copy" in kept.with_snapshots
+    assert all(it.steps_max is None for it in rest)
+    off = losses_of(plan(f"--ft-snapshot-memory 0 {MANY}"), LAST)
+    assert all(it.steps_max is None for it in off)
+
+
+def test_a_state_as_large_as_in_the_last_run_has_room_or_not() -> None:
+    words = f"--nproc-per-node 2 --ft-snapshot-keep 30 {MANY}"
+    memory, kept = about_memory(plan(words), 64 << 30, LAST)
+    assert memory.verdict is Fitness.HEALTHY
+    assert memory.text.endswith("In run r1 it was 3.0 GiB")
+    assert kept.verdict is Fitness.SUSPECT, "16 GiB have not room for 12 of 3 GiB"
+    assert "a state of 1.3 GiB for each of 2 ranks, 6 times" in kept.text
+    memory, _ = about_memory(plan(words), 32 << 30, LAST)
+    assert (memory.verdict, "so snapshots are off" in memory.text) == (Fitness.SUSPECT, True)
+
+
+def test_the_last_run_is_that_of_the_same_script(tmp_path: Path) -> None:
+    """Of two, the newer one that took snapshots; runs of other scripts do not count."""
+    start = {"kind": "launcher_started", "name": "train.py", "t": 1.0, "cycle": 0}
+    on = {"kind": "snapshots_on", "t": 2.0, "cycle": 0, "slot_bytes": 4096}
+    taken = {"kind": "snapshots_taken", "t": 3.0, "cycle": 0, "every": 4, "step_s": 0.5}
+    kept = {"kind": "snapshot_kept", "t": 4.0, "cycle": 0, "step": 8, "seconds": 2.0}
+    runs = {
+        "a": [start, {**on, "slot_bytes": 1}],
+        "b": [start, on, taken, kept, {**kept, "seconds": 1.0}],
+        "c": [start],
+        "d": [{**start, "name": "other.py"}, {**on, "slot_bytes": 2}],
+    }
+    for number, (name, events) in enumerate(runs.items()):
+        (tmp_path / name).mkdir()
+        lines = (json.dumps({"wall": 9e9 + number, **event}) for event in events)
+        (tmp_path / name / "events-launcher.jsonl").write_text("\n".join(lines) + "\n")
+    job = plan(f"--log-dir {tmp_path} train.py")
+    found = earlier_run.find(job)
+    assert found == EarlierRun("b", 4096, every=4, step_s=0.5, copy_s=2.0)
+    assert earlier_run.find(dataclasses.replace(job, name="unknown.py")) is None
+
+
+@pytest.mark.parametrize(
+    ("huge_pages", "has_files", "verdict", "words"),
+    [
+        ("never", True, Fitness.HEALTHY, "shmem_enabled is never: pages of 4 KiB"),
+        ("advise", True, Fitness.HEALTHY, "shmem_enabled is advise: huge pages"),
+        (None, True, Fitness.HEALTHY, "ulimit -l"),
+        ("advise", False, Fitness.SUSPECT, "memfd_create is refused here"),
+    ],
+)
+def test_the_pages_of_snapshots(
+    huge_pages: str | None, has_files: bool, verdict: Fitness, words: str
+) -> None:
+    (found,) = about_pages(plan("train.py"), huge_pages, has_memory_files=has_files)
+    assert (found.verdict, words in found.text) == (verdict, True), found.text
+    assert not [*about_pages(plan("--ft-snapshot-memory 0 train.py"), None, has_memory_files=True)]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 KEPT_SLOTS = 2
 """For the step that is kept at a peer node, and the next one."""
+PEER_SLOTS = 2
+"""For each rank of the node whose kept steps this one holds."""
 
 
 def n_slots(*, beside: bool, kept: int = 0) -> int:

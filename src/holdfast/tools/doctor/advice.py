@@ -21,7 +21,7 @@ WITHOUT_CALL = {
         "end of its connection, or by a look every 50 ms (every second for a rank that leaves)"
     ),
     "pidfd_send_signal": "processes are signalled by kill(), after a look at their start time",
-    "memfd_create": "files without a name in /dev/shm are used instead",
+    "memfd_create": "files without a name in /dev/shm are used instead; snapshots are off",
     "posix_spawn(setsid)": "each start of a process takes 10 ms longer",
 }
 """The replacement of a system call that some hosts lack; see base/processes/system_calls.py."""
@@ -57,6 +57,7 @@ class HostFacts:
         kills_groups: The kernel's out-of-memory killer ends all of this control group at once.
         memory_limit: Of this control group, bytes.
         no_processes: Why processes cannot be looked at; None: they can.
+        huge_pages: When the kernel uses them for shared memory: `never`, `advise` ...
     """
 
     nproc: int = 1
@@ -70,6 +71,7 @@ class HostFacts:
     kills_groups: bool = False
     memory_limit: int | None = None
     no_processes: str | None = None
+    huge_pages: str | None = None
 
 
 @dataclass(frozen=True)

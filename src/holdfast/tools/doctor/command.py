@@ -17,9 +17,9 @@ from holdfast.options.arguments import UsageError, parse_args
 from holdfast.options.cluster_env import read_cluster
 from holdfast.options.plan import LaunchPlan, make_plan
 from holdfast.tools.command_words import WRONG
-from holdfast.tools.doctor import advice, host, limits, warm_standby
+from holdfast.tools.doctor import advice, earlier_run, host, limits, warm_standby
 from holdfast.tools.doctor.faults import describe_restart, faults_of
-from holdfast.tools.doctor.losses import about_memory, losses_of
+from holdfast.tools.doctor.losses import about_memory, about_pages, losses_of
 from holdfast.tools.doctor.page import as_json, as_text, is_ok
 
 _USAGE = """\
@@ -48,7 +48,8 @@ def main(words: Sequence[str]) -> int:
         return 0
     try:
         plan = _plan(command, os.environ)
-        findings = examine(plan, os.environ, is_host_alone=not command)
+        last = earlier_run.find(plan) if command else None
+        findings = examine(plan, os.environ, last, is_host_alone=not command)
     except UsageError as error:
         sys.stderr.write(f"holdfast doctor: error: {error}\n")
         return WRONG
@@ -56,7 +57,7 @@ def main(words: Sequence[str]) -> int:
         sys.stderr.write(f"holdfast doctor: error: {error}\n")
         return 1
     faults = faults_of(plan) if command else []
-    losses = losses_of(plan) if command else []
+    losses = losses_of(plan, last) if command else []
     if is_for_programs:
         page = json.dumps(as_json(findings, faults, losses), indent=2) + "\n"
     else:
@@ -77,8 +78,14 @@ def _show(page: str) -> bool:
     return True
 
 
-def examine(plan: LaunchPlan, environ: Mapping[str, str], *, is_host_alone: bool) -> list[Finding]:
-    """All there is to say about a plan and this host, by topic.
+def examine(
+    plan: LaunchPlan,
+    environ: Mapping[str, str],
+    last: earlier_run.EarlierRun | None = None,
+    *,
+    is_host_alone: bool,
+) -> list[Finding]:
+    """All there is to say about a plan and this host, by topic; ``last``: run of the script.
 
     Raises:
         ConfigError: The scheduler's environment contradicts itself.
@@ -86,9 +93,12 @@ def examine(plan: LaunchPlan, environ: Mapping[str, str], *, is_host_alone: bool
     findings = [] if is_host_alone else _job(plan, environ)
     findings += advice.about_scheduler(read_cluster(environ), plan.term_timeout_s)
     left_kib = None if is_host_alone else memory.available_kib()
+    facts = host.facts(plan.nproc_per_node, environ)
     if not is_host_alone:
-        findings += about_memory(plan, None if left_kib is None else left_kib << 10)
-    findings += advice.about_host(host.facts(plan.nproc_per_node, environ))
+        findings += about_memory(plan, None if left_kib is None else left_kib << 10, last)
+        has_files = facts.calls.get("memfd_create") != "absent"
+        findings += about_pages(plan, facts.huge_pages, has_memory_files=has_files)
+    findings += advice.about_host(facts)
     if plan.care is not None:
         seen: list[Finding] = []
         looks = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 import socket
 import tempfile
@@ -23,6 +24,7 @@ from holdfast.tools.doctor.advice import SHARED_MEMORY, HostFacts, NetworkFacts
 BOUND_S = 5.0
 """For one look: a name server or a file system may not answer at all."""
 _CLOCK_SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+_HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 _T = TypeVar("_T")
 _Resolved = tuple[tuple[str, ...], str]
 """Addresses of a host, and why there are none."""
@@ -44,6 +46,7 @@ def facts(nproc: int, environ: Mapping[str, str]) -> HostFacts:
         kills_groups=_text(f"{group}/memory.oom.group") == "1",
         memory_limit=_number(f"{group}/memory.max"),
         no_processes=proc.why_unusable(),
+        huge_pages=_chosen(_text(_HUGE_PAGES)),
     )
 
 
@@ -138,6 +141,12 @@ def _text(path: str) -> str | None:
         return Path(path).read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
         return None
+
+
+def _chosen(text: str | None) -> str | None:
+    """``always advise [never]``: the one in brackets."""
+    found = re.search(r"\[(\w+)\]", text or "")
+    return found[1] if found else None
 
 
 def _number(path: str) -> int | None:

@@ -18,17 +18,18 @@ class NewerEventsError(OSError):
     """The events have a newer version than this holdfast reads."""
 
 
-def events_in(path: Path, only: type[schema.Body] | None = None) -> Iterator[schema.Event]:
-    """The events of a file; ``only``: of this kind, for which other lines are not decoded.
+def events_in(path: Path, *only: type[schema.Body]) -> Iterator[schema.Event]:
+    """The events of a file; ``only``: of these kinds, for which other lines are not decoded.
 
     Raises:
         OSError: It cannot be read.
     """
-    mark = b"" if only is None else f'"{schema.kind_of(only)}"'.encode()
+    marks = [f'"{schema.kind_of(kind)}"'.encode() for kind in only] or [b""]
     with path.open("rb") as file:
         for line in file:
-            event = schema.event_of(parse(line)) if mark in line else None
-            if event is not None and (only is None or isinstance(event.body, only)):
+            is_one = any(mark in line for mark in marks)
+            event = schema.event_of(parse(line)) if is_one else None
+            if event is not None and (not only or isinstance(event.body, only)):
                 yield event
 
 
