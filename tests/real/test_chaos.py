@@ -49,6 +49,16 @@ while True:
 """
 
 
+def written(folder: Path) -> Path:
+    """The script, with what it needs of torch beside it."""
+    (folder / "script.py").write_text(SCRIPT)
+    (folder / "torch" / "optim").mkdir(parents=True)
+    (folder / "torch" / "__init__.py").touch()
+    (folder / "torch" / "optim" / "__init__.py").touch()
+    (folder / "torch" / "optim" / "optimizer.py").write_text(TORCH)
+    return folder / "script.py"
+
+
 def test_faults_are_injected_into_a_real_job_recovered_from_explained_and_counted(
     tmp_path: Path,
 ) -> None:
@@ -56,12 +66,7 @@ def test_faults_are_injected_into_a_real_job_recovered_from_explained_and_counte
 
     The scorecard has them, and nothing that was started stays.
     """
-    script, folder = tmp_path / "script.py", tmp_path / "chaos"
-    script.write_text(SCRIPT)
-    (tmp_path / "torch" / "optim").mkdir(parents=True)
-    (tmp_path / "torch" / "__init__.py").touch()
-    (tmp_path / "torch" / "optim" / "__init__.py").touch()
-    (tmp_path / "torch" / "optim" / "optimizer.py").write_text(TORCH)
+    script, folder = written(tmp_path), tmp_path / "chaos"
     limits = (
         *("--ft-rank-section-timeouts", f"step:{SCALE}"),
         *("--ft-rank-out-of-section-timeout", f"{2 * SCALE}"),
@@ -106,3 +111,26 @@ def test_faults_are_injected_into_a_real_job_recovered_from_explained_and_counte
         assert fault["explanation"]["names_kind"], text
     assert "interrupted" in record["runs"]["holdfast"]["notes"][-1]
     assert (folder / "scorecard.txt").read_text() in text
+
+
+def test_a_node_is_lost_and_a_spare_takes_its_place(tmp_path: Path) -> None:
+    """Its launcher is killed; another one is started, as the next spare."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "holdfast.cli", "chaos", "--output", tmp_path / "chaos"),
+            *("--launchers", "3", "--kinds", "node", "--faults", "2", "--seed", "7"),
+            *("--pause", "0.1", "--", "--nnodes", "2", "--nproc-per-node", "1"),
+            *("--ft-warm-standby", "false", written(tmp_path)),
+        ],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"},
+        timeout=2 * BOUND_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = json.loads((tmp_path / "chaos" / "scorecard.json").read_text())
+    for fault in record["runs"]["holdfast"]["faults"]:
+        assert fault["result"] == "recovered", done.stdout
+        assert 0 <= fault["steps_lost"] <= 10 + 1
+        assert fault["explanation"]["symptom"] == "lost", done.stdout

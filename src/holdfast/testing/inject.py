@@ -40,6 +40,7 @@ EXIT_CODE = 3
 """Of :attr:`Fault.EXIT`."""
 _PREFERRED_SIGNAL = 12
 """Above SIGRTMIN; the other signals that holdfast takes are below."""
+_OF_A_LAUNCHER = "TORCHELASTIC_RUN_ID"
 _FOR_EVER_S = 1 << 30
 _GPU_CYCLES = 1 << 62
 _MUTEX_BYTES = 64
@@ -79,6 +80,8 @@ class Fault(enum.Enum):
     SIGKILL = "sigkill"
     SIGTERM = "sigterm"
     SIGSTOP = "sigstop"
+    NODE = "node"
+    """SIGKILL to the launcher of this rank, with which all ranks of its node end."""
 
     @staticmethod
     def named(text: str) -> Fault:
@@ -113,6 +116,8 @@ def why_not(fault: Fault) -> str | None:
     """Why this process cannot have the fault; ``None``: it can."""
     if fault in ON_GPU and not has_gpu():
         return f"{fault.value} needs a GPU, and torch is not imported or sees none"
+    if fault is Fault.NODE and _OF_A_LAUNCHER not in os.environ:
+        return f"{fault.value} needs a launcher, and this process is no rank of one"
     return None
 
 
@@ -317,6 +322,7 @@ _ACTS: Mapping[Fault, Callable[[], object]] = {
     Fault.LOCK: _wait_for_lock,
     Fault.SLEEP: lambda: time.sleep(_FOR_EVER_S),  # noqa: TID251 - it is the fault
     Fault.BUSY_LOOP: _compute,
+    Fault.NODE: lambda: os.kill(os.getppid(), signal.SIGKILL),
 }
 _IN_MAIN = frozenset({Fault.SIGNAL_EXC, Fault.EXIT, Fault.LOCK, Fault.SLEEP, Fault.BUSY_LOOP})
 

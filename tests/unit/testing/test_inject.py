@@ -209,3 +209,21 @@ while True:
         at, _, reason = (tmp_path / f"struck.{pid}").read_text().partition(" ")
         assert float(at) >= last_at
         assert reason == ""
+
+
+def test_the_loss_of_a_node_ends_the_launcher_and_no_other_parent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The parent of a rank is its launcher; outside of one it may be the user's shell."""
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    assert inject.why_not(Fault.NODE) == "node needs a launcher, and this process is no rank of one"
+    act = "from holdfast.testing.inject import Fault, strike; strike(Fault.NODE)"
+    script = '"$0" -c "$1"; echo is alive'
+    for env, code in (({}, 0), ({"TORCHELASTIC_RUN_ID": "7"}, -signal.SIGKILL)):
+        shell = subprocess.run(
+            ["/bin/sh", "-c", script, sys.executable, act],
+            capture_output=True,
+            env={**os.environ, **env},
+            check=False,
+        )
+        assert shell.returncode == code

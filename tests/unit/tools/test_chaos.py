@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.options.arguments import torchrun_words
+from holdfast.options.arguments import parse_args, torchrun_words
+from holdfast.options.plan import make_plan
 from holdfast.testing.inject import ON_GPU, Fault
 from holdfast.tools.chaos import command, explanation, scorecard
 from holdfast.tools.chaos.explanation import Explanation
@@ -57,7 +58,7 @@ def test_a_schedule_follows_from_its_seed_and_has_each_kind_equally_often(
 
 def test_every_fault_can_be_drawn_but_those_that_need_the_training_or_a_gpu() -> None:
     assert {*Fault} - {*SYMPTOMS} == {Fault.WORKLOAD_EXC}
-    assert {*SYMPTOMS} - {*DEFAULT} == ON_GPU
+    assert {*SYMPTOMS} - {*DEFAULT} == ON_GPU | {Fault.NODE}
 
 
 # ---------------------------------------------------------------- decisions
@@ -279,13 +280,13 @@ def exited(rank: int, at: float, code: int, cycle: int = 3) -> dict[str, object]
 @pytest.mark.parametrize(
     ("events", "cause", "found"),
     [
-        ([], None, (None, (), "")),
-        ([exited(1, 4.0, 0)], None, (None, (), "")),
+        ([exited(1, 4.0, 0)], None, (STOPPING["t"], (), "")),
         ([exited(1, 4.0, -11), exited(0, 4.5, -15)], 1, (4.0, (1,), "SIGSEGV")),
         ([exited(0, 4.0, 1), exited(1, 4.2, 3)], 1, (4.0, (1,), "exit")),
         ([overdue(0, 3.0), overdue(1, 3.5), exited(0, 4.0, -9)], 0, (3.0, (0,), "hang")),
         ([exited(1, 2.0, -9, cycle=2), exited(1, 4.0, -9)], 1, (4.0, (1,), "SIGKILL")),
         ([exited(0, 4.0, -9)], None, (4.0, (), "")),
+        ([], None, (STOPPING["t"], (), "")),
     ],
 )
 def test_events_say_who_was_the_cause(events, cause, found) -> None:
@@ -333,6 +334,25 @@ def test_an_incident_of_the_cycle_goes_before_events(tmp_path: Path) -> None:
     assert explanation.read(tmp_path / "none", typed(events), 4).symptom == "SIGKILL"
 
 
+@pytest.mark.parametrize(
+    ("found", "right"),
+    [
+        ([Explanation(4.1, (), "", "node b left"), Explanation()], (4.1, (), "lost")),
+        ([Explanation(4.0, (), "", "rank 1: ..."), Explanation(4.2, (1,), "exit", "...")], None),
+        ([Explanation(3.0, (), "waiting", "..."), Explanation(4.0, (), "", "...")], None),
+        ([Explanation(), Explanation(2.0)], (None, (), "")),
+    ],
+)
+def test_of_several_launchers_the_one_whose_rank_is_the_cause_explains_the_end(
+    found: list[Explanation], right: tuple[float | None, tuple[int, ...], str] | None
+) -> None:
+    """Without one a node was lost: its own launcher has written nothing of that."""
+    one = explanation.of_nodes(found)
+    best = next((it for it in found if it.ranks or it.symptom), Explanation())
+    expected = right or (best.detected_at, best.ranks, best.symptom)
+    assert (one.detected_at, one.ranks, one.symptom) == expected
+
+
 def test_torchruns_log_names_the_process_that_failed() -> None:
     lines = [
         (1.0, "W1122 06:30:05.420000 7 api.py:1001] Sending process 8 closing signal SIGTERM"),
@@ -353,6 +373,8 @@ def test_torchruns_log_names_the_process_that_failed() -> None:
         (Fault.LOCK_GIL, (0, 1), "interpreter", (False, True)),
         (Fault.SEGFAULT, (0,), "SIGSEGV", (False, True)),
         (Fault.EXIT, (), "", (False, False)),
+        (Fault.NODE, (), "lost", (True, True)),
+        (Fault.NODE, (1,), "exit", (False, False)),
     ],
 )
 def test_an_explanation_is_right_if_it_names_the_rank_alone_and_a_symptom_of_the_fault(
@@ -446,6 +468,21 @@ def test_a_run_without_snapshots_loses_the_option_that_gives_them_memory() -> No
     assert found == ["--nproc-per-node", "2", "train.py", "--x", "1"]
 
 
+@pytest.mark.parametrize(
+    ("words", "has_it"),
+    [("--launchers 3", True), ("--launchers 2", False), ("--launchers 3 --kinds sigkill", False)],
+)
+def test_a_node_is_lost_where_a_spare_can_take_its_place(
+    words: str, has_it: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("")
+    job = f"--nnodes 2 --nproc-per-node 2 --rdzv-endpoint a:1 {tmp_path}/train.py"
+    options, line = command._parse([*words.split(), "--faults", "40", "--", *job.split()])
+    faults = command._draw(options, make_plan(parse_args(line, {}), {}))
+    assert (Fault.NODE in {it.fault for it in faults}) is has_it
+    assert {it.rank for it in faults} == {0, 1, 2, 3}
+
+
 # ---------------------------------------------------------------- command line
 @pytest.mark.parametrize(
     ("words", "said"),
@@ -460,7 +497,11 @@ def test_a_run_without_snapshots_loses_the_option_that_gives_them_memory() -> No
         ("--ranks 0,2 -- --nproc-per-node 2 {s}", "there is no rank 2: the command starts 2 ranks"),
         ("--step-pattern ( -- {s}", "'(' is not a pattern"),
         ("-- --nproc-per-knot 2 {s}", "did you mean --nproc-per-node"),
-        ("-- --nnodes 2 --rdzv-endpoint a:1 {s}", "the command is for several nodes"),
+        ("-- --nnodes 2 --rdzv-endpoint a:1 {s}", "is for 2 nodes, and chaos starts 1 launcher"),
+        ("--launchers 3 -- --nnodes 1:2 {s}", "in a job of one number of nodes, not MIN:MAX"),
+        ("--launchers 2 --kinds node -- --nnodes 2 {s}", "--kinds node needs a job of several"),
+        ("--compare no-kept-steps -- {s}", "keeps no steps to compare with"),
+        ("--launchers 3 --compare torchrun -- --nnodes 2 {s}", "several launchers are compared"),
         ("--output {here} -- {s}", "exists; --output names a new folder"),
         ("--compare no-snapshots -- --ft-snapshot-memory 0 {s}", "no snapshots to compare with"),
         ("-- nothing.py", "no such script: 'nothing.py'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -15,6 +16,7 @@ from typing import Any, NoReturn
 from holdfast.base.command_output import INTERRUPTED
 from holdfast.base.pure.wording import count
 from holdfast.errors import HoldfastError
+from holdfast.net.port import ReservedPort
 from holdfast.options.arguments import parse_args, torchrun_words
 from holdfast.options.option import UsageError
 from holdfast.options.plan import LaunchPlan, make_plan
@@ -31,8 +33,9 @@ _USAGE = f"{_PROGRAM} [OPTIONS] -- [OPTIONS OF ft_launcher ...] SCRIPT ..."
 _SPARE_RESTARTS = 20
 """For faults that cost several, and for limits that run out on a busy machine."""
 _FOLDER = "{folder}"
-HOLDFAST, TORCHRUN, NO_SNAPSHOTS = "holdfast", "torchrun", "no-snapshots"
-_SNAPSHOT_MEMORY = "--ft-snapshot-memory"
+HOLDFAST, TORCHRUN = "holdfast", "torchrun"
+NO_SNAPSHOTS, NO_KEPT_STEPS = "no-snapshots", "no-kept-steps"
+_SNAPSHOT_MEMORY, _SNAPSHOT_KEEP = "--ft-snapshot-memory", "--ft-snapshot-keep"
 
 
 class _ChaosParser(argparse.ArgumentParser):
@@ -46,20 +49,29 @@ def main(words: Sequence[str]) -> int:
     0: the job has recovered from every fault; 1: it has not; 2: the command cannot be used so;
     130: it was interrupted.
     """
+    with contextlib.ExitStack() as stack:
+        return _run(words, stack)
+
+
+def _run(words: Sequence[str], stack: contextlib.ExitStack) -> int:
     try:
         options, command = _parse(words)
+        if options.launchers > 1:
+            port = ReservedPort()
+            stack.callback(port.release)
+            command = [*_place(options.seed, port.number), *command]
         plan = make_plan(parse_args(command, os.environ), os.environ)
         faults = _draw(options, plan)
-        if NO_SNAPSHOTS in options.compare and plan.snapshot_memory == 0:
-            raise UsageError(f"the command has no snapshots to compare with: {_SNAPSHOT_MEMORY} 0")
+        _check_comparisons(options, plan)
         folder = _folder(options)
     except HoldfastError as error:
         sys.stderr.write(f"{_PROGRAM}: error: {error}\n")
         return WRONG
-    head = {"seed": options.seed, "command": [*command], "ranks": plan.nproc_per_node}
+    head = {"seed": options.seed, "command": [*command], "ranks": _world(plan)}
+    on = f" of {count(options.launchers, 'launcher')}" if options.launchers > 1 else ""
     _print(
         f"{_PROGRAM}: {count(len(faults), 'fault')} from seed {options.seed} in "
-        f"{count(plan.nproc_per_node, 'rank')}; consoles and scorecard in {folder}"
+        f"{count(_world(plan), 'rank')}{on}; consoles and scorecard in {folder}"
     )
     runs: dict[str, Any] = {}
     texts: list[str] = []
@@ -125,8 +137,20 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--faults", type=_positive(int), default=10, metavar="N", help="how many (10)")
     add("--seed", type=int, metavar="N", help="of the random numbers (a random one, printed)")
-    add("--kinds", type=_kinds, default=DEFAULT, metavar="K,...", help="all that need no GPU")
+    add(
+        "--kinds",
+        type=_kinds,
+        metavar="K,...",
+        help="all that need no GPU; node, too, where there is a spare",
+    )
     add("--ranks", type=_ranks, metavar="R,...", help="ranks that get faults (all)")
+    add(
+        "--launchers",
+        type=_positive(int),
+        default=1,
+        metavar="N",
+        help="launchers on this host, of a command with --nnodes: those beyond it are spares (1)",
+    )
     add(
         "--pause",
         type=_positive(float),
@@ -157,10 +181,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--compare",
-        choices=[NO_SNAPSHOTS, TORCHRUN],
+        choices=[NO_SNAPSHOTS, NO_KEPT_STEPS, TORCHRUN],
         action="append",
         default=[],
-        help="the same faults without snapshots, or under torchrun, afterwards; may be repeated",
+        help="the same faults without snapshots, without kept steps, or under torchrun, "
+        "afterwards; may be repeated",
     )
     add("--output", type=Path, metavar="FOLDER", help="a new folder (chaos-SEED)")
     return parser
@@ -203,13 +228,48 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def _draw(options: argparse.Namespace, plan: LaunchPlan) -> list[ScheduledFault]:
-    if plan.max_nodes > 1:
-        raise UsageError("the command is for several nodes; faults are injected on one node alone")
-    world = plan.nproc_per_node
+    world, nodes = _world(plan), plan.max_nodes
+    if plan.min_nodes < nodes:
+        raise UsageError(
+            "--nnodes: faults are measured in a job of one number of nodes, not MIN:MAX"
+        )
+    if nodes > options.launchers:
+        raise UsageError(
+            f"the command is for {count(nodes, 'node')}, and chaos starts "
+            f"{count(options.launchers, 'launcher')} on this host: give --launchers {nodes + 1}, "
+            "with a spare"
+        )
     ranks = options.ranks or tuple(range(world))
     if ranks[-1] >= world:
         raise UsageError(f"there is no rank {ranks[-1]}: the command starts {count(world, 'rank')}")
-    return draw(options.seed, options.faults, options.kinds, ranks, options.pause)
+    has_spare = 1 < nodes < options.launchers
+    kinds = options.kinds or (*DEFAULT, *([Fault.NODE] if has_spare else []))
+    if Fault.NODE in kinds and not has_spare:
+        raise UsageError(
+            "--kinds node needs a job of several nodes and a spare that takes the place of one: "
+            "--nnodes 2 in the command, and --launchers 3"
+        )
+    return draw(options.seed, options.faults, kinds, ranks, options.pause)
+
+
+def _world(plan: LaunchPlan) -> int:
+    return plan.nproc_per_node * plan.max_nodes
+
+
+def _place(seed: int, port: int) -> list[str]:
+    """Where launchers on this host meet."""
+    here = "127.0.0.1"
+    return [f"--rdzv-endpoint={here}:{port}", f"--local-addr={here}", f"--rdzv-id=chaos-{seed}"]
+
+
+def _check_comparisons(options: argparse.Namespace, plan: LaunchPlan) -> None:
+    compare = options.compare
+    if NO_SNAPSHOTS in compare and plan.snapshot_memory == 0:
+        raise UsageError(f"the command has no snapshots to compare with: {_SNAPSHOT_MEMORY} 0")
+    if NO_KEPT_STEPS in compare and not (plan.snapshot_keep_s and plan.max_nodes > 1):
+        raise UsageError(f"the command keeps no steps to compare with: {_SNAPSHOT_KEEP} SECONDS")
+    if TORCHRUN in compare and options.launchers > 1:
+        raise UsageError("--compare torchrun: several launchers are compared with holdfast's alone")
 
 
 def _folder(options: argparse.Namespace) -> Path:
@@ -243,12 +303,15 @@ def _setup(
     if launcher == NO_SNAPSHOTS:
         own.append(f"{_SNAPSHOT_MEMORY}=0")
         rest = _without(rest, _SNAPSHOT_MEMORY)
+    if launcher == NO_KEPT_STEPS:
+        rest = _without(rest, _SNAPSHOT_KEEP)
     return Setup(
         [sys.executable, "-m", module, *own, *rest],
         here,
-        plan.nproc_per_node,
+        _world(plan),
         log,
         options.step_pattern,
+        options.launchers,
     )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
 from holdfast.events.pure.schema import CycleOver, Event, FirstCause, RankExited
 from holdfast.evidence.pure import evidence
 from holdfast.evidence.pure.failure import signal_name
-from holdfast.tools.chaos.schedule import EXIT, HANG, SYMPTOMS, ScheduledFault
+from holdfast.testing.inject import Fault
+from holdfast.tools.chaos.schedule import EXIT, HANG, LOST, SYMPTOMS, ScheduledFault
 from holdfast.tools.run.incident_files import Incident, read_incidents
 from holdfast.watch.pure.monitor_messages import Overdue
 
@@ -34,8 +36,8 @@ class Explanation:
     text: str = ""
 
     def names_rank(self, planned: ScheduledFault) -> bool:
-        """The rank that had the fault is named, and no other."""
-        return self.ranks == (planned.rank,)
+        """The rank that had the fault is named, and no other; none, where its node was lost."""
+        return self.ranks == (() if planned.fault is Fault.NODE else (planned.rank,))
 
     def names_kind(self, planned: ScheduledFault) -> bool:
         """The symptom is one of this fault."""
@@ -58,11 +60,13 @@ def of_events(events: Iterable[Event], cycle: int) -> Explanation:
     overdue = [event.body for event in here if isinstance(event.body, Overdue)]
     seen_at = [at for at, _ in ends] + [one.detected_at for one in overdue]
     found = Explanation(detected_at=min(seen_at, default=None))
-    stopping = next((e.body for e in here if isinstance(e.body, CycleOver)), None)
+    stopped_at, stopping = next(
+        ((e.t, e.body) for e in here if isinstance(e.body, CycleOver)), (None, None)
+    )
     cause = next((e.body for e in here if isinstance(e.body, FirstCause)), None)
     if stopping is None:
         return found
-    found = replace(found, text=stopping.cause)
+    found = replace(found, text=stopping.cause, detected_at=min(seen_at, default=stopped_at))
     local = stopping.cause_local_rank if cause is None else cause.local_rank
     if cause is not None and local != stopping.cause_local_rank:
         found = replace(found, text=f"rank {cause.rank}: {cause.why}")
@@ -89,6 +93,23 @@ def of_incidents(incidents: Iterable[Incident], cycle: int, found: Explanation) 
 def read(run_dir: Path, events: Iterable[Event], cycle: int) -> Explanation:
     """The launcher's explanation of a cycle: events, corrected by incidents."""
     return of_incidents(read_incidents([("", run_dir)]), cycle, of_events(events, cycle))
+
+
+def of_nodes(found: Iterable[Explanation]) -> Explanation:
+    """Of several launchers, each by its own events: the one whose rank is the cause knows most.
+
+    Where no rank of any of them is, a node was lost. Each of the others has stopped its ranks.
+    """
+    each = [one for one in found if one.text]
+    named = min((one for one in each if one.ranks), key=_detected_at, default=None)
+    if named is not None or not each:
+        return named or Explanation()
+    first = min(each, key=_detected_at)
+    return replace(first, symptom=first.symptom or LOST)
+
+
+def _detected_at(one: Explanation) -> float:
+    return inf if one.detected_at is None else one.detected_at
 
 
 def of_torchrun(lines: Iterable[tuple[float, str]], pids: Mapping[int, int]) -> Explanation:

@@ -114,6 +114,8 @@ class Setup:
     """A command to start, and how its ranks are followed.
 
     Attributes:
+        world: Ranks of the job.
+        launchers: Processes of the command: nodes, and spares.
         folder: For the console and the files of ranks; empty.
         log_dir: Of ``ft_launcher``; ``None``: it is torchrun.
         step_pattern: A line of output that matches is a step, its first group the step's number;
@@ -125,6 +127,7 @@ class Setup:
     world: int
     log_dir: Path | None
     step_pattern: re.Pattern[str] | None = None
+    launchers: int = 1
 
 
 @dataclass
@@ -156,16 +159,30 @@ class Job:
         self._struck_cycle = -1
         self._struck: Struck | None = None
         self._exit_code: int | None = None
+        self._exit_codes: list[int] = []
         child.become_subreaper()  # or ranks of a torchrun that was killed would stay
+        self._console.touch()
+        self._read_to = self._console.stat().st_size
+        self._ranks: dict[int, RankFinder] = {}
+        """By the pid of their launcher."""
+        self._running: set[int] = set()
+        """Launchers."""
+        self._killed: set[int] = set()
+        """Launchers that a fault has ended."""
+        for _ in range(setup.launchers):
+            self._start()
+
+    def _start(self) -> None:
+        setup = self._setup
         with self._console.open("ab") as console:
-            self._read_to = console.tell()
             streams = {1: console.fileno(), 2: console.fileno()}
             command = [*child.death_tie(), *setup.command]
-            self._pid = child.spawn(command, self._environ(), streams)
-        self._ranks: RankFinder = (
-            TorchrunRanks(setup.folder, self._pid)
+            pid = child.spawn(command, self._environ(), streams)
+        self._running.add(pid)
+        self._ranks[pid] = (
+            TorchrunRanks(setup.folder, pid)
             if setup.log_dir is None
-            else FtRanks(setup.log_dir, self._pid)
+            else FtRanks(setup.log_dir, pid)
         )
 
     def _environ(self) -> dict[str, str]:
@@ -178,7 +195,8 @@ class Job:
         lines = list(self._fresh_lines())
         if self._printed is not None:
             self._printed.take(max(self._complete(), default=-1), lines)
-        self._ranks.look(lines)
+        for ranks in self._ranks.values():
+            ranks.look(lines)
         self._reap()
         complete = self._complete()
         cycles = {
@@ -189,8 +207,11 @@ class Job:
 
     def explain(self, cycle: int) -> Explanation:
         """The launcher's report about a cycle that failed."""
-        self._ranks.look(list(self._fresh_lines()))
-        return self._ranks.explain(cycle)
+        lines = list(self._fresh_lines())
+        for ranks in self._ranks.values():
+            ranks.look(lines)
+        found = [ranks.explain(cycle) for ranks in self._ranks.values()]
+        return found[0] if len(found) == 1 else explanation.of_nodes(found)
 
     def _fresh_lines(self) -> Iterator[tuple[float, str]]:
         now = clock.monotonic()
@@ -203,8 +224,11 @@ class Job:
             yield now, line.decode(errors="replace")
 
     def _complete(self) -> dict[int, Mapping[int, int]]:
-        pids = self._ranks.pids.items()
-        return {cycle: ranks for cycle, ranks in pids if len(ranks) == self._setup.world}
+        pids: dict[int, dict[int, int]] = {}
+        for ranks in self._ranks.values():
+            for cycle, of_node in ranks.pids.items():
+                pids.setdefault(cycle, {}).update(of_node)
+        return {cycle: ranks for cycle, ranks in pids.items() if len(ranks) == self._setup.world}
 
     def _steps(self, cycle: int, pid: int) -> Steps:
         if self._printed is not None:
@@ -224,9 +248,13 @@ class Job:
         self._struck_pid, self._struck = pid, None
         self._struck_cycle = max(self._complete(), default=-1)
         state, stat = proc.process_state(pid), proc.stat(pid)
-        if state is None or stat is None or stat.parent != self._pid:
+        if state is None or stat is None or stat.parent not in self._running:
             return  # its cycle is about to end
-        if fault in SIGNALS:
+        if fault is Fault.NODE:
+            self._struck = Struck(clock.monotonic())
+            self._killed.add(stat.parent)
+            os.kill(stat.parent, signal.SIGKILL)
+        elif fault in SIGNALS:
             self._struck = Struck(clock.monotonic())
             os.kill(pid, SIGNALS[fault])
         elif not state.catches(ORDER_SIGNAL):
@@ -254,9 +282,9 @@ class Job:
 
     # ------------------------------------------------------------ end
     def ask_to_end(self) -> None:
-        """SIGTERM to the launcher."""
-        if self._exit_code is None:
-            child.send_signal(self._pid, signal.SIGTERM)
+        """SIGTERM to the launchers."""
+        for pid in self._running:
+            child.send_signal(pid, signal.SIGTERM)
 
     def kill(self) -> list[int]:
         """SIGKILL to all processes of the job; pids of those that do not end."""
@@ -264,8 +292,15 @@ class Job:
 
     def _reap(self) -> None:
         for reaped in child.reap():
-            if reaped.pid == self._pid:
-                self._exit_code = reaped.exit_code
+            if reaped.pid not in self._running:
+                continue
+            self._running.discard(reaped.pid)
+            if reaped.pid not in self._killed:
+                self._exit_codes.append(reaped.exit_code)
+            elif self._setup.launchers > 1:
+                self._start()  # the next spare
+        if not self._running and self._exit_code is None:
+            self._exit_code = next(filter(None, self._exit_codes), 0)
 
     def _below(self) -> dict[int, Identity]:
         found = proc.subtree(os.getpid())

@@ -11,6 +11,7 @@ from holdfast.testing.inject import ON_GPU, Fault
 
 EXIT = "exit"
 HANG = "hang"
+LOST = "lost"
 """Symptoms, besides names of signals and kinds of verdicts (``evidence/pure/evidence.py``)."""
 
 SYMPTOMS: Mapping[Fault, frozenset[str]] = {
@@ -29,9 +30,10 @@ SYMPTOMS: Mapping[Fault, frozenset[str]] = {
     Fault.BUSY_LOOP: frozenset({HANG, evidence.COMPUTING}),
     Fault.GPU_ERROR: frozenset({EXIT, "SIGABRT"}),
     Fault.GPU_SLEEP: frozenset({HANG, evidence.WAITING, evidence.COMPUTING, evidence.NATIVE}),
+    Fault.NODE: frozenset({LOST}),
 }
 """Each kind of fault that can be drawn, and the symptoms by which a right explanation calls it."""
-DEFAULT = tuple(fault for fault in SYMPTOMS if fault not in ON_GPU)
+DEFAULT = tuple(fault for fault in SYMPTOMS if fault not in {*ON_GPU, Fault.NODE})
 
 
 @dataclass(frozen=True)
