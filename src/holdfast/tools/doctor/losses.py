@@ -162,7 +162,10 @@ def about_memory(
         slots = LEAST_SLOTS + KEPT_SLOTS + PEER_SLOTS
         each = most // (slots * plan.nproc_per_node)
         is_large = last is not None and last.slot_bytes > each
-        text = f"room for a state of {shown(each)} for each of {ranks}, {slots} times ({_KEEP})"
+        text = (
+            f"room for a state of {shown(each)} for each of {ranks}, "
+            f"{count(slots, 'time')} ({_KEEP})"
+        )
         text += "; a larger one is not kept at other nodes"
         yield _finding("kept steps", Fitness.SUSPECT if is_large else Fitness.HEALTHY, text)
 

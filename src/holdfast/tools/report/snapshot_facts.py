@@ -66,7 +66,7 @@ class RestartSource(Value):
         return f"from the snapshot of step {self.step}{place}"
 
 
-class KeptSteps(Value):
+class KeptStepTotals(Value):
     """Steps of which each node had the snapshots copied to another one.
 
     Attributes:
@@ -125,7 +125,7 @@ class RunSnapshots(Value):
     steps_lost: int | None
     off: dict[str, str]
     in_place: int = 0
-    kept: KeptSteps | None = None
+    kept: KeptStepTotals | None = None
     written: tuple[WrittenSnapshot, ...] = ()
 
 
@@ -212,7 +212,7 @@ def snapshots_of(
     )
 
 
-def _kept(events: Iterable[schema.Event]) -> KeptSteps | None:
+def _kept(events: Iterable[schema.Event]) -> KeptStepTotals | None:
     kept: dict[tuple[int, int], int] = {}
     seconds: dict[int, float] = {}
     failures: list[tuple[float, str]] = []
@@ -231,7 +231,7 @@ def _kept(events: Iterable[schema.Event]) -> KeptSteps | None:
         return None
     longest = round(max(seconds.values(), default=0.0), 6)
     last = max(failures, default=(0.0, ""))[1]
-    return KeptSteps(len(kept), sum(kept.values()), longest, len(failures), last)
+    return KeptStepTotals(len(kept), sum(kept.values()), longest, len(failures), last)
 
 
 class _Sums:
@@ -320,7 +320,7 @@ def _written(parts: Sequence[WrittenSnapshot]) -> Iterator[str]:
             yield f"  at the end the snapshot of step {part.step} is not on disk, {size}"
 
 
-def _kept_words(kept: KeptSteps) -> str:
+def _kept_words(kept: KeptStepTotals) -> str:
     """``12 steps kept at other nodes: 3.2 GiB, for which a node copied for 4.1 s at most``."""
     cost = ""
     if kept.steps:
