@@ -62,6 +62,7 @@ def test_all_forms_say_it(tmp_path: Path, form: Any) -> None:
     assert "cycle 1 began from the snapshot of step 30, 1 step again instead of about 10" in text, (
         text
     )
+    assert "steps again +10 s; from the snapshot of step 30, 1 step again" in text, "the failure"
 
 
 def test_a_restart_from_a_kept_step_says_that_another_node_had_it(tmp_path: Path) -> None:

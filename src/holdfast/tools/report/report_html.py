@@ -310,7 +310,7 @@ def _fault(fault: RepeatedFailure, *, is_known: bool) -> Iterator[str]:
     for label, text in rows:
         yield f"<dt>{label}<dd>{escape(text)}" if text else ""
     for each in fault.failures[-_TIMES_MAX:]:
-        after = in_words(each.times)
+        after = "; ".join(filter(None, [in_words(each.times), escape(each.source)]))
         yield f"<dt>cycle {each.cycle}<dd>at {duration(each.at_s)} <span class='dim'>{after}</span>"
     yield "</dl>"
     if last.stderr:

@@ -238,7 +238,8 @@ def _fault(fault: RepeatedFailure, *, is_known: bool) -> list[str]:
 
 def _when(failure: Failure) -> str:
     after = f": {in_words(failure.times)}" if failure.times else ""
-    return f"{duration(failure.at_s)}, cycle {failure.cycle}{after}"
+    source = f"; {failure.source}" if failure.source else ""
+    return f"{duration(failure.at_s)}, cycle {failure.cycle}{after}{source}"
 
 
 def _stack(group: Group) -> str:
