@@ -462,19 +462,7 @@ def random_takeovers_by_key(seed: int, hosts: int = 3) -> Scenario:
 def _takeovers(rng: random.Random, hosts: int, deaths: int) -> Scenario:
     least = rng.randint(1, hosts - deaths)
     wanted = rng.randint(least, hosts)
-    rules = Rules(
-        nodes=NodePolicy(least, wanted),
-        max_restarts=20,
-        first_last_call_s=1.5,  # all are there when a leader dies
-        later_last_call_s=rng.choice((0.0, 0.0, 2.0)),
-        grow_cooldown_s=rng.choice((0.0, 5.0)),
-        evidence_s=rng.choice((0.0, 1.0)),
-    )
-    network = Network(
-        delay_s=(0.0005, rng.choice((0.001, 0.02, 0.3))),
-        spike=rng.choice((0.0, 0.0, 0.02)),
-        duplicate=rng.choice((0.0, 0.05)),
-    )
+    rules, network = _random_rules(rng, NodePolicy(least, wanted)), _random_network(rng)
     work_s = rng.choice((5.0, 20.0, 60.0))
     is_hostile = rng.random() < 0.6
     faults: list[Fault] = []
@@ -494,7 +482,7 @@ def _takeovers(rng: random.Random, hosts: int, deaths: int) -> Scenario:
     for _ in range(rng.randint(1, 4) if is_hostile else 0):
         near = rng.choice(faults).at + rng.uniform(-1, 1)
         host = rng.randrange(hosts)
-        up, down = rng.choice(((True, True), (True, True), (True, False), (False, True)))
+        up, down = _random_directions(rng)
         for_s = rng.choice((0.5, 2.0, 9.0, 14.0, 40.0))
         cut = Cut(max(0.0, near), host, for_s, up=up, down=down)
         faults.append(rng.choice((cut, cut, Suspend(max(0.0, near), host, for_s))))
@@ -526,19 +514,8 @@ def random_silences(seed: int, hosts: int = 3) -> Scenario:
     lost = {"heals": 0, "few": rng.randint(0, most), "any": rng.randint(0, hosts - 1)}[family]
     least = hosts - lost if family == "few" else rng.randint(1, hosts)
     wanted = rng.randint(max(1, least), hosts)
-    rules = Rules(
-        nodes=NodePolicy(max(1, least), wanted),
-        max_restarts=20,
-        first_last_call_s=1.5,
-        later_last_call_s=rng.choice((0.0, 0.0, 2.0)),
-        grow_cooldown_s=rng.choice((0.0, 5.0)),
-        evidence_s=rng.choice((0.0, 1.0)),
-    )
-    network = Network(
-        delay_s=(0.0005, rng.choice((0.001, 0.02, 0.3))),
-        spike=rng.choice((0.0, 0.0, 0.02)),
-        duplicate=rng.choice((0.0, 0.05)),
-    )
+    rules = _random_rules(rng, NodePolicy(max(1, least), wanted))
+    network = _random_network(rng)
     work_s = rng.choice((5.0, 20.0, 60.0))
     everyone = [*range(hosts + witnesses)]
     doomed = [0, *rng.sample(range(1, hosts), lost - 1)] if lost else []
@@ -559,7 +536,7 @@ def random_silences(seed: int, hosts: int = 3) -> Scenario:
     for _ in range(rng.randint(not faults, 3) if may_fail else 0):
         for_s = rng.choice((0.5, 4.0, 9.0, 14.0, 17.0, 30.0))
         host = rng.choice([*may_fail, *[it for it in may_fail if it == 0]])
-        up, down = rng.choice(((True, True), (True, True), (True, False), (False, True)))
+        up, down = _random_directions(rng)
         apart = frozenset(rng.sample(may_fail, rng.randint(1, len(may_fail))))
         one_way = rng.random() < 0.2
         faults += rng.choice(
@@ -589,6 +566,31 @@ def random_silences(seed: int, hosts: int = 3) -> Scenario:
         witnesses=witnesses,
         must_succeed=family != "any",
     )
+
+
+def _random_rules(rng: random.Random, nodes: NodePolicy) -> Rules:
+    """Of a job that moves its leadership; all launchers are there when a leader dies."""
+    return Rules(
+        nodes=nodes,
+        max_restarts=20,
+        first_last_call_s=1.5,
+        later_last_call_s=rng.choice((0.0, 0.0, 2.0)),
+        grow_cooldown_s=rng.choice((0.0, 5.0)),
+        evidence_s=rng.choice((0.0, 1.0)),
+    )
+
+
+def _random_network(rng: random.Random) -> Network:
+    return Network(
+        delay_s=(0.0005, rng.choice((0.001, 0.02, 0.3))),
+        spike=rng.choice((0.0, 0.0, 0.02)),
+        duplicate=rng.choice((0.0, 0.05)),
+    )
+
+
+def _random_directions(rng: random.Random) -> tuple[bool, bool]:
+    """Whether a cut holds up what a host sends, and what it is sent: mostly both."""
+    return rng.choice(((True, True), (True, True), (True, False), (False, True)))
 
 
 def _random_others(rng: random.Random, hosts: int, least: int) -> frozenset[int]:
