@@ -16,7 +16,7 @@ from holdfast.evidence.pure.failure import signal_name
 from holdfast.evidence.pure.rank_words import lacking
 from holdfast.inplace.pure import coordinator, guard, messages, rank
 from holdfast.inplace.pure.job_calls import Cause
-from holdfast.job.pure.member import StartRanks, WaitAsSpare
+from holdfast.job.pure.member_messages import StartRanks, WaitAsSpare
 from holdfast.job.pure.membership import (
     Cadence,
     Complete,

@@ -16,10 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.arena.pure.snapshots import Held, Holdings, SnapshotId
-from holdfast.job.pure.member import (
+from holdfast.job.pure.member import MemberPhase
+from holdfast.job.pure.member_messages import (
     HoldingsRead,
     KeepStep,
-    MemberPhase,
     StepCopied,
     StepKept,
     StepMissed,

@@ -21,7 +21,7 @@ from holdfast.health.pure.gate import HealthGate
 from holdfast.health.pure.health import Finding, Fitness
 from holdfast.inplace.pure.job_calls import CallBegan, CallEnded
 from holdfast.job.pure.leader import Leader, ReadIteration
-from holdfast.job.pure.member import (
+from holdfast.job.pure.member_messages import (
     HoldingsRead,
     KeepStep,
     RanksFailed,

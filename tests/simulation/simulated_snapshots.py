@@ -25,7 +25,7 @@ from holdfast.arena.pure import lineage
 from holdfast.arena.pure.kept_steps import replicas_in_use
 from holdfast.arena.pure.slots import next_slot
 from holdfast.arena.pure.snapshots import Beginning, Held, Holdings, Refused, SnapshotId
-from holdfast.job.pure.member import SnapshotsMeasured
+from holdfast.job.pure.member_messages import SnapshotsMeasured
 from holdfast.job.pure.membership import CyclePlace, Decision, Kept, Round
 from holdfast.job.pure.succession import Leads
 from tests.simulation.simulated_kept_steps import KeptPromises, ranks_of

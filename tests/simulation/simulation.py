@@ -27,7 +27,8 @@ from holdfast.base.pure.common_events import Begin, ControlRequested, SignalArri
 from holdfast.base.pure.never import assert_never
 from holdfast.job.pure.leader import LauncherEnded, Leader, StepDown
 from holdfast.job.pure.leader_key import Claimed, KeyOver, LeaderKey, claim
-from holdfast.job.pure.member import LeaderLost, Member, StartRanks
+from holdfast.job.pure.member import Member
+from holdfast.job.pure.member_messages import LeaderLost, StartRanks
 from holdfast.job.pure.membership import (
     DECISIONS,
     MESSAGES,

@@ -16,7 +16,8 @@ from holdfast.job.pure import succession
 from holdfast.job.pure.assign import Policy as NodePolicy
 from holdfast.job.pure.leader import Effect, Event, LauncherEnded, Leader
 from holdfast.job.pure.leader_lease import LeaderLease
-from holdfast.job.pure.member import LeaderMissing, LeaderReplaced, Member, MemberPhase
+from holdfast.job.pure.member import Member, MemberPhase
+from holdfast.job.pure.member_messages import LeaderMissing, LeaderReplaced
 from holdfast.job.pure.membership import JobOutcome, Join, StopCycle, Successor
 from holdfast.job.pure.nodes import Nodes
 from holdfast.job.pure.rules import RestartPolicy, Rules

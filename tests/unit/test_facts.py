@@ -24,7 +24,7 @@ from holdfast.job.pure import job_words
 from holdfast.job.pure.assign import Policy
 from holdfast.job.pure.incidents import Incidents, verdict_on
 from holdfast.job.pure.leader import Event, Leader
-from holdfast.job.pure.member import CycleStopping, RanksFailed
+from holdfast.job.pure.member_messages import CycleStopping, RanksFailed
 from holdfast.job.pure.membership import (
     CyclePlace,
     Descriptor,

@@ -48,11 +48,11 @@ from holdfast.inplace.pure.job_calls import (
 )
 from holdfast.job.pure.exit_codes import Ending
 from holdfast.job.pure.leader import ReadIteration, StepDown, WitnessMoved
-from holdfast.job.pure.member import (
+from holdfast.job.pure.member import MemberPhase
+from holdfast.job.pure.member_messages import (
     CycleStopping,
     HoldingsRead,
     KeepStep,
-    MemberPhase,
     RanksFailed,
     SetCadence,
     StartRanks,

@@ -38,7 +38,7 @@ from holdfast.base import clock, memory
 from holdfast.base.pure.codec import for_people
 from holdfast.base.pure.wording import count
 from holdfast.events.pure import schema
-from holdfast.job.pure.member import SetCadence, SnapshotsMeasured
+from holdfast.job.pure.member_messages import SetCadence, SnapshotsMeasured
 from holdfast.job.pure.membership import CyclePlace, Round
 from holdfast.node.console import LOGGER
 from holdfast.node.part import Happening, Part, RankKilled

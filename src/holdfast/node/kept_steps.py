@@ -26,7 +26,7 @@ from holdfast.arena.snapshot_files import SlotOfRank
 from holdfast.base import clock
 from holdfast.base.pure.never import assert_never
 from holdfast.events.pure import schema
-from holdfast.job.pure.member import KeepStep, StepCopied, StepKept, StepMissed
+from holdfast.job.pure.member_messages import KeepStep, StepCopied, StepKept, StepMissed
 from holdfast.node.console import LOGGER
 from holdfast.node.part import Part
 from holdfast.node.peer_copies import CopiesEnded

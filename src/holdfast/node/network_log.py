@@ -34,7 +34,7 @@ from holdfast.job.link.leader_link import LeaderLink, LinkCallbacks
 from holdfast.job.pure.leader import LauncherEnded, StepDown
 from holdfast.job.pure.leader_key import Claimed, KeyOver, LeaderKey
 from holdfast.job.pure.link import LeadYourself, LedElsewhere, NotAdmitted
-from holdfast.job.pure.member import LeaderLost
+from holdfast.job.pure.member_messages import LeaderLost
 from holdfast.job.pure.membership import (
     Beat,
     Decision,

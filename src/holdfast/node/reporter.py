@@ -21,7 +21,7 @@ from holdfast.base.pure.wording import count, restarts
 from holdfast.events.pure import schema
 from holdfast.events.run import run_links
 from holdfast.evidence.pure.failure import RankEnd, explain, first_cause
-from holdfast.job.pure.member import CauseFound, CycleStopping, How, RanksFailed
+from holdfast.job.pure.member_messages import CauseFound, CycleStopping, How, RanksFailed
 from holdfast.job.pure.membership import FailureReport, Round
 from holdfast.node.console import LOGGER, STDOUT, facts_of, log_box
 from holdfast.node.part import Part

@@ -16,8 +16,8 @@ from holdfast.base.pure.common_events import (
     SignalArrived,
     TimePassed,
 )
-from holdfast.job.pure.member import (
-    MAX_CAUSE,
+from holdfast.job.pure.member import MAX_CAUSE, Member, MemberPhase
+from holdfast.job.pure.member_messages import (
     CauseFound,
     CycleStopping,
     Effect,
@@ -29,8 +29,6 @@ from holdfast.job.pure.member import (
     LeaderLost,
     LeaderMissing,
     LeaveJob,
-    Member,
-    MemberPhase,
     NodeReported,
     RanksFailed,
     RanksStopped,

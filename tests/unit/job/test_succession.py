@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from holdfast.base.pure.common_events import TimePassed
-from holdfast.job.pure.member import LeaderFound
+from holdfast.job.pure.member_messages import LeaderFound
 from holdfast.job.pure.membership import (
     CyclePlace,
     Descriptor,

@@ -34,7 +34,7 @@ from holdfast.arena.pure.snapshots import (
 )
 from holdfast.base import memory
 from holdfast.events.pure import schema
-from holdfast.job.pure.member import SetCadence, SnapshotsMeasured
+from holdfast.job.pure.member_messages import SetCadence, SnapshotsMeasured
 from holdfast.job.pure.membership import CyclePlace, Round
 from holdfast.node import arenas as module
 from holdfast.node.arenas import Arenas

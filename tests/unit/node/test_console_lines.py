@@ -19,7 +19,7 @@ from holdfast.evidence.pure.evidence import GroupDigest, RankDigest
 from holdfast.evidence.pure.failure import RankEnd
 from holdfast.evidence.pure.verdict import judge
 from holdfast.evidence.staging import Staging
-from holdfast.job.pure.member import CycleStopping, RanksFailed
+from holdfast.job.pure.member_messages import CycleStopping, RanksFailed
 from holdfast.node.console import LOGGER, PumpHandler, facts_of, log_box
 from holdfast.node.pure.console_lines import (
     LINE_CHARS,

@@ -29,7 +29,7 @@ from holdfast.arena.pure.snapshots import (
 )
 from holdfast.base import clock
 from holdfast.events.pure import schema
-from holdfast.job.pure.member import KeepStep, StepCopied, StepKept, StepMissed
+from holdfast.job.pure.member_messages import KeepStep, StepCopied, StepKept, StepMissed
 from holdfast.job.pure.membership import CyclePlace, Keeper, Round
 from holdfast.node.arenas import Answer, Arenas
 from holdfast.node.kept_steps import AWAITED_S, KeptSteps

@@ -22,13 +22,8 @@ from holdfast.inplace.pure.job_calls import CallBegan, CallEnded
 from holdfast.job.pure.assign import Policy
 from holdfast.job.pure.exit_codes import NO_RESTART
 from holdfast.job.pure.leader import ReadIteration
-from holdfast.job.pure.member import (
-    CycleStopping,
-    LeaderLost,
-    Member,
-    RanksFailed,
-    StartRanks,
-)
+from holdfast.job.pure.member import Member
+from holdfast.job.pure.member_messages import CycleStopping, LeaderLost, RanksFailed, StartRanks
 from holdfast.job.pure.membership import (
     Beat,
     CyclePlace,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.job.link.meeting_place import MeetingPlace
-from holdfast.job.pure.member import LeaderLost
+from holdfast.job.pure.member_messages import LeaderLost
 from holdfast.job.pure.membership import Successor
 from holdfast.job.pure.succession import LeaderDied
 from holdfast.node.network_log import NetworkLog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.base.pure.common_events import Begin, Note, SignalArrived, TimePassed
 from holdfast.inplace.pure.job_calls import CallBegan, CallEnded
-from holdfast.job.pure.member import (
+from holdfast.job.pure.member_messages import (
     How,
     LeaveJob,
     RanksFailed,

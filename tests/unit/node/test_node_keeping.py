@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from holdfast.arena.pure.snapshots import SnapshotId
-from holdfast.job.pure.member import KeepStep, StepCopied, StepKept, StepMissed
+from holdfast.job.pure.member_messages import KeepStep, StepCopied, StepKept, StepMissed
 from holdfast.node.pure.node_keeping import (
     CopyFailed,
     CopySent,

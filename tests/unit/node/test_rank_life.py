@@ -24,7 +24,7 @@ from holdfast.base.pure.kill_ladder import (
     UNKILLABLE_S,
     KillLadder,
 )
-from holdfast.job.pure.member import JobReported, NodeReported
+from holdfast.job.pure.member_messages import JobReported, NodeReported
 from holdfast.node.pure.rank_life import (
     WRITING_S,
     Deliver,

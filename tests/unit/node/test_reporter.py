@@ -15,7 +15,7 @@ from holdfast.base.pure.numbering import GlobalRank, LocalRank, Pid
 from holdfast.events.pure import schema
 from holdfast.evidence.pure.evidence import Verdict
 from holdfast.evidence.pure.failure import RankEnd
-from holdfast.job.pure.member import CycleStopping, RanksFailed
+from holdfast.job.pure.member_messages import CycleStopping, RanksFailed
 from holdfast.node.pure.launcher import LauncherEnd, LeaveProcess
 from holdfast.node.pure.node_evidence import IncidentOver
 from holdfast.node.reporter import JobReporter

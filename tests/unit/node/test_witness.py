@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.base.pure.common_events import Note, SignalArrived, TimePassed
-from holdfast.job.pure.member import LeaderLost, Member
+from holdfast.job.pure.member import Member
+from holdfast.job.pure.member_messages import LeaderLost
 from holdfast.job.pure.membership import (
     CyclePlace,
     Descriptor,

@@ -50,7 +50,7 @@ from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.never import assert_never
 from holdfast.base.pure.value import Value
 from holdfast.job.pure import membership as msg
-from holdfast.job.pure.member import LeaderFound
+from holdfast.job.pure.member_messages import LeaderFound
 from holdfast.job.pure.timing import Pace
 
 

@@ -36,7 +36,7 @@ from holdfast.watch.pure.rank_messages import ExitsNow, Uncaught
 
 if TYPE_CHECKING:
     from holdfast.inplace.pure.job_calls import EndsHungRank
-    from holdfast.job.pure.member import StartRanks
+    from holdfast.job.pure.member_messages import StartRanks
 
 _STDIN = 0
 _FILES = {STDOUT: "stdout.log", STDERR: "stderr.log"}

@@ -16,7 +16,7 @@ Duties of the caller:
 
 1. Carry out the effects of one call of :meth:`Launcher.handle` in order, and only then hand over
    the next event, also those that come of carrying them out.
-2. Hand :class:`~holdfast.job.pure.member.RanksFailed` back with the failure report in it.
+2. Hand :class:`~holdfast.job.pure.member_messages.RanksFailed` back with the failure report in it.
 3. Hand over the decisions and messages of the log before :class:`TimePassed`: a node whose message
    has arrived is not silent.
 4. Call :meth:`.Node.ranks_started` when :class:`StartRanks` is carried out.
@@ -55,7 +55,8 @@ from holdfast.job.pure.leader import (
     Superseded,
     WitnessMoved,
 )
-from holdfast.job.pure.member import (
+from holdfast.job.pure.member import Member
+from holdfast.job.pure.member_messages import (
     CauseFound,
     CycleStopping,
     HoldingsRead,
@@ -67,7 +68,6 @@ from holdfast.job.pure.member import (
     LeaderMissing,
     LeaderReplaced,
     LeaveJob,
-    Member,
     RanksFailed,
     SetCadence,
     SnapshotsMeasured,

@@ -37,7 +37,7 @@ from holdfast.base.pure.wording import count
 from holdfast.evidence.pure.failure import signal_name
 from holdfast.inplace.pure.job_calls import CallBegan, CallEnded
 from holdfast.job.pure.exit_codes import NO_RESTART
-from holdfast.job.pure.member import (
+from holdfast.job.pure.member_messages import (
     How,
     LeaveJob,
     NodeReported,

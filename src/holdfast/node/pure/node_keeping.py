@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from holdfast.arena.pure.snapshots import SnapshotId
 from holdfast.base.pure.value import Value
-from holdfast.job.pure.member import KeepStep, StepCopied, StepKept, StepMissed
+from holdfast.job.pure.member_messages import KeepStep, StepCopied, StepKept, StepMissed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from holdfast.base.pure.kill_ladder import EVIDENCE_S, SIGKILL, UNKILLABLE_S
 from holdfast.base.pure.never import assert_never
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.failure import was_asked
-from holdfast.job.pure.member import JobReported, NodeReported
+from holdfast.job.pure.member_messages import JobReported, NodeReported
 from holdfast.watch.pure import monitor_messages
 from holdfast.watch.pure.rank_messages import ExitsNow, Uncaught
 

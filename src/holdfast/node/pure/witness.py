@@ -19,13 +19,13 @@ from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.value import Value
 from holdfast.base.pure.wording import count
 from holdfast.job.pure.exit_codes import Ending
-from holdfast.job.pure.member import (
+from holdfast.job.pure.member import Member
+from holdfast.job.pure.member_messages import (
     LeaderFound,
     LeaderLost,
     LeaderMissing,
     LeaderReplaced,
     LeaveJob,
-    Member,
 )
 from holdfast.job.pure.membership import (
     Decision,
