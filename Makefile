@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PREPARE = $(PYTHON) tools/prepare.py
 PYTEST_ARGS ?=
 
-.PHONY: help demo demo-inprocess recording test quick pythons check unit docs tables trainers test-trainers bench cluster etcd fresh soak soak-inprocess soak-hosts soak-fuzz any-order harmless harmless-memory gpu gpu-stand-in sim test-torch release-check minimal-root clean
+.PHONY: help demo demo-inprocess recording test quick pythons check unit docs diagrams trainers test-trainers bench cluster etcd fresh soak soak-inprocess soak-hosts soak-fuzz any-order harmless harmless-memory gpu gpu-stand-in sim test-torch release-check minimal-root clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -49,8 +49,7 @@ docs: $(VENV)/.ready  ## the documentation site, in build/site; a warning or a b
 	@$(PY) -m sphinx -q -W --keep-going docs build/site
 	@echo "holdfast: open build/site/index.html"
 
-tables: $(VENV)/.ready  ## write the tables and draw the state diagrams of docs/ that follow from the code
-	@$(PY) -m tests.tables
+diagrams: $(VENV)/.ready  ## draw the state diagrams of docs/ from the machines
 	@$(PY) -m tests.state_diagrams
 
 TORCH_VENV = .venv-torch-$(TORCH)

@@ -1,4 +1,4 @@
-"""How Sphinx builds the site: ``make docs``. Pages are written for GitHub, and read there as well.
+"""How Sphinx builds the site: ``make docs``. Tables that follow from the code: ``docs/tables.py``.
 
 Links that leave this folder work on GitHub only, so they are turned here: a page of the root is on
 the site under its own name, a script is copied to it, a folder becomes its name alone.
@@ -7,6 +7,7 @@ the site under its own name, a script is copied to it, a folder becomes its name
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from sphinx.builders.html import StandaloneHTMLBuilder
 from holdfast import __version__
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+from docs.tables import MARK, with_tables  # noqa: E402 - found by the line above
+
 _OF_THE_ROOT = {
     "../README.md": "index.md",
     "../ARCHITECTURE.md": "architecture.md",
@@ -81,7 +85,13 @@ def turned(text: str) -> str:
 
 
 def _turn_page(_app: Any, _name: str, source: list[str]) -> None:
-    source[0] = turned(source[0])
+    source[0] = turned(with_tables(source[0]))
+
+
+def _made_of_code(_app: Any, env: Any, *_: Any) -> list[str]:
+    """Pages that are read again each time: their tables may have changed."""
+    pages = ((name, Path(env.doc2path(name))) for name in env.found_docs)
+    return [name for name, path in pages if MARK.search(path.read_text(encoding="utf-8"))]
 
 
 def _turn_included(_app: Any, _path: Path, _parent: str, source: list[str]) -> None:
@@ -101,5 +111,6 @@ def setup(app: Any) -> None:
     """Sphinx asks an extension for this, and takes this file for one."""
     app.add_builder(Site, override=True)
     app.connect("source-read", _turn_page)
+    app.connect("env-get-outdated", _made_of_code)
     app.connect("include-read", _turn_included)
     app.connect("autodoc-process-docstring", _keep_colon, priority=400)  # before Napoleon's 500

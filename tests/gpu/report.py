@@ -1,6 +1,6 @@
-"""What each test of a GPU found: written after each, one table at the end, and rows for the docs.
+"""What each test of a GPU found: written after each, one table at the end, and rows to read.
 
-python -m tests.gpu.report bench/results/gpu-*.json     # rows of docs/compatibility.md
+python -m tests.gpu.report bench/results/gpu-*.json     # for tests/gpu/seen.json
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Report:
 
 
 def rows(results: Mapping[str, Any]) -> list[str]:
-    """A row of docs/compatibility.md for each test of a result file.
+    """A row for each test of a result file: docs/compatibility.md shows tests/gpu/seen.json.
 
     Raises:
         ValueError: They are those of the stand-in, which show nothing about a GPU.

@@ -7,8 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
+from docs.tables import EXAMPLE, MARK, TABLES, documented, with_tables
 
-from tests.tables import EXAMPLE, TABLES, rows_of
+from holdfast.base.pure.value import Value
+from holdfast.events.pure.schema import KINDS
+from holdfast.job.pure.exit_codes import Ending
+from holdfast.options.options import OPTIONS
+from holdfast.options.variables import described
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -70,11 +75,61 @@ def test_links_to_parts_of_pages_lead_to_a_heading(page: str) -> None:
 
 
 # ---------------------------------------------------------------- tables
-@pytest.mark.parametrize(("page", "head"), TABLES)
-def test_a_table_that_the_code_has_too_is_the_same_on_its_page(page: str, head: str) -> None:
-    """``make tables`` writes it again: faults as the doctor lists them, variables, options."""
-    assert rows_of(page, head) == TABLES[page, head]
-    assert rows_of(page, head)
+MARKS = [(page, name) for page in PAGES for name in MARK.findall((ROOT / page).read_text("utf-8"))]
+
+
+def built(page: str) -> str:
+    """The text of a page, with the tables that the code has."""
+    return with_tables((ROOT / page).read_text(encoding="utf-8"))
+
+
+def test_each_table_of_the_code_is_on_one_page() -> None:
+    assert sorted(name for _, name in MARKS) == sorted(TABLES)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_row_of_a_table_of_the_code_has_all_its_cells(name: str) -> None:
+    """Head, rule, and a row at least; a bar within a text would begin another cell."""
+    bars = [len(re.findall(r"(?<!\\)\|", row)) for row in TABLES[name]()]
+    assert len(bars) > 2
+    assert len(set(bars)) == 1
+
+
+@pytest.mark.parametrize(
+    ("page", "items"),
+    [
+        ("options", [each.name for each in OPTIONS if each.has_effect]),
+        ("environment", [each.name for each in OPTIONS if each.idle]),
+        ("environment", [name for name, _ in described()]),
+        ("run-folder", list(KINDS)),
+        ("run-folder", [name for record in KINDS.values() for name, _ in documented(record)]),
+    ],
+)
+def test_a_page_has_every_item_that_the_code_knows(page: str, items: list[str]) -> None:
+    text = built(f"docs/{page}.md")
+    assert len(items) > 5
+    assert [name for name in items if f"`{name}`" not in text] == []
+
+
+def test_the_page_of_exit_codes_has_every_way_to_end() -> None:
+    rows = re.findall(r"^\| (\d+) \|", built("docs/exit-codes.md"), re.MULTILINE)
+    assert [int(code) for code in rows] == [ending.code() for ending in Ending]
+
+
+def test_a_field_of_a_docstring_is_read_with_its_text() -> None:
+    class Record(Value):
+        """A record.
+
+        Attributes:
+            one: Words, until
+                the next name: these.
+            ``two``, ``three``: Of ``x``.
+        """
+
+    assert list(documented(Record)) == [
+        ("one", "Words, until the next name: these"),
+        ("two, three", "Of `x`"),
+    ]
 
 
 def test_the_command_line_of_the_failure_model_is_the_one_of_its_table() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 import os
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from docs.tables import SEEN, claims
 
 from tests.gpu import machine
 from tests.gpu.device import CpuStandIn, CudaDevice
@@ -81,15 +81,10 @@ def test_results_are_kept_printed_and_become_rows_of_the_docs(
 
 def test_the_docs_list_every_claim_of_the_suite() -> None:
     """Seen on a GPU, or not yet: a reader finds which."""
-    documented = (machine.ROOT / "docs" / "compatibility.md").read_text()
-    claims = [
-        " ".join((ast.get_docstring(node) or "").split())
-        for path in (machine.ROOT / "tests" / "gpu").glob("test_*.py")
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-    ]
-    assert len(claims) > 15
-    assert [claim for claim in claims if f"| {claim}" not in documented] == []
+    listed = json.loads(SEEN.read_text(encoding="utf-8"))
+    assert sorted(listed) == sorted(name for name, _ in claims())
+    assert len(listed) > 15
+    assert {seen for seen, _ in listed.values()} <= {"yes", "**no**", "not yet"}
 
 
 def test_the_stand_in_offers_what_the_gpu_offers() -> None:

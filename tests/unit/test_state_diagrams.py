@@ -16,7 +16,7 @@ def seen():
 
 @pytest.mark.parametrize("name", STATES)
 def test_a_transition_that_a_machine_makes_is_an_arrow_of_its_diagram(name, seen):
-    """``make tables`` draws them again, from many more jobs than this test simulates."""
+    """``make diagrams`` draws them again, from many more jobs than this test simulates."""
     drawn = (FOLDER / f"states-{name}.svg").read_text(encoding="utf-8")
     arrows = {tuple(pair.split(">")) for pair in re.findall(r'data-arrow="([^"]+)"', drawn)}
     assert set(seen[name]) <= arrows

@@ -14,6 +14,7 @@ from holdfast.job.pure.job_secret import without_secret
 from holdfast.options.option import GROUPS, Arguments, Option, UsageError
 from holdfast.options.options import COMMON, FORMER, OPTIONS, default_of, spellings
 from holdfast.options.values import LEVEL_NAMES, NOT_YET, LogLevel, ValueKind
+from holdfast.options.variables import IDLE_VARIABLES, VARIABLES
 
 _COLUMNS_MAX = 100
 _DEFAULT = "default"
@@ -53,7 +54,7 @@ def make_parser(defaults: Mapping[str, Any], *, shows_all: bool = False) -> argp
         prog="ft_launcher",
         usage="ft_launcher [options] script.py [arguments of the script]",
         description=DESCRIPTION,
-        epilog=("" if shows_all else _MORE) + EPILOG,
+        epilog=(_variables() if shows_all else _MORE) + EPILOG,
         formatter_class=_Formatter,
         allow_abbrev=False,
         add_help=False,
@@ -84,10 +85,22 @@ def _is_common(option: Option) -> bool:
 
 _HIDDEN = sum(not _is_common(option) for option in OPTIONS)
 _MORE = f"""\
---help-all has the other {_HIDDEN} options: all of torchrun's, restarts, timeouts, health checks,
-output, and those that existing scripts give and that have no effect here.
+--help-all has the other {_HIDDEN} options (all of torchrun's, restarts, timeouts, health checks,
+output, those without effect here), and all environment variables.
 
 """
+
+
+def _variables() -> str:
+    """Environment variables and their effect, by where they count."""
+    lines = []
+    for title, rows in {**VARIABLES, "without effect": IDLE_VARIABLES}.items():
+        lines.append(f"environment, {title}:")
+        for names, effect in rows.items():
+            lines += textwrap.wrap(names, 96, initial_indent="  ", subsequent_indent="  ")
+            lines += textwrap.wrap(effect, 92, initial_indent="      ", subsequent_indent="      ")
+        lines.append("")
+    return "\n".join([*lines, ""])
 
 
 class _HelpAll(argparse.Action):

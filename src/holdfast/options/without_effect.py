@@ -9,6 +9,7 @@ from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig, Reso
 from holdfast.options.option import NODES, RESTARTS
 from holdfast.options.options import OPTIONS
 from holdfast.options.values import NOT_YET
+from holdfast.options.variables import IDLE_VARIABLES
 
 _IDLE = [option for option in OPTIONS if option.idle not in ("", NOT_YET)]
 _OF_CARDS = ("pci_topo_file", "link_down_path_template", "link_state_path_template")
@@ -19,23 +20,6 @@ _OF_CARE = (
     *("gpu_memory_tolerance_mb", "gpu_memory_poll_interval"),
 )
 """Settings of the health checks."""
-_FILES = "the launcher writes its log to stderr, or to stdout with NVRX_LOG_TO_STDOUT"
-_TELEMETRY = "events are written to events-launcher.jsonl in the run's folder"
-_TIMER = "no timer server is started; sections of RankMonitorClient limit the time of a step"
-IDLE_VARIABLES = {
-    "NVRX_NODE_LOCAL_TMPDIR": _FILES,
-    "NVRX_LOG_MAX_FILE_SIZE_KB": _FILES,
-    "NVRX_LOG_MAX_LOG_FILES": _FILES,
-    "NVRX_TELEMETRY_EXPORTER": _TELEMETRY,
-    "NVRX_TELEMETRY_FILE": _TELEMETRY,
-    "TORCHELASTIC_ENABLE_FILE_TIMER": _TIMER,
-    "TORCHELASTIC_TIMER_FILE": _TIMER,
-    "TORCHELASTIC_HEALTH_CHECK_PORT": (
-        "no health server is started; the launcher's exit reports the end of the job"
-    ),
-}
-"""Variables that have an effect under torchrun or nvidia-resiliency-ext alone, and what replaces
-it. ``docs/environment.md`` describes every variable that is read or known here."""
 
 
 def later(args: Any, config: FaultToleranceConfig) -> list[str]:

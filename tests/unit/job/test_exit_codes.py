@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from itertools import product
-from pathlib import Path
 
 import pytest
 
@@ -33,20 +31,6 @@ from holdfast.node.pure.node import (
     Swept,
 )
 from holdfast.node.pure.rank_life import Exited
-
-DOCS = Path(__file__).parents[3] / "docs" / "exit-codes.md"
-
-
-def test_the_table_of_the_docs_is_the_one_that_the_launcher_uses() -> None:
-    """Row by row: code, what happened, whether to start it again; links and quotes aside."""
-    told = []
-    for line in DOCS.read_text().splitlines():
-        if re.match(r"\| \d+ \|", line):
-            plain = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", line).replace("`", "")
-            code, happened, again = (cell.strip() for cell in plain.strip("|").split(" | "))
-            told.append((int(code), happened, again.strip(" |")))
-
-    assert told == [(ending.code(), ending.happened, ending.again) for ending in Ending]
 
 
 def test_help_names_every_code_and_no_other() -> None:

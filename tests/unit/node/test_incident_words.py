@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from docs.tables import documented
+
 from holdfast.evidence.pure.evidence import GroupDigest, RankDigest
 from holdfast.evidence.pure.verdict import judge
 from holdfast.node.pure.incident_words import (
@@ -150,10 +152,22 @@ def test_the_text_is_a_screen_with_all_that_is_asked_at_three_in_the_morning() -
     ]
 
 
+IDENTITY = ("rank", "node", "local_rank", "pid")
+"""Fields that need no words."""
+
+
+def names_of(thing: object) -> set[str]:
+    """Fields that docs/incidents.md has of it."""
+    return {name for names, _ in documented(thing) for name in names.split(", ")}
+
+
 def test_the_json_has_what_the_text_has_for_programs() -> None:
     shown = json.loads(json.dumps(to_json(incident())))
 
     assert shown["schema_version"] == 1
+    assert set(shown) == names_of(to_json)
+    assert set(shown["ranks"]["5"]) <= {*names_of(RankDigest), "stderr", *IDENTITY}
+    assert set(shown["ranks"]["5"]["groups"][0]) <= names_of(GroupDigest)
     assert (shown["culprits"], shown["kind"], shown["confidence"]) == ([5], "waiting", "high")
     assert shown["groups"][0] == {"ranks": [5], "text": "in `load_batch` data.py:88"}
     assert shown["groups"][1]["ranks"] == [0, 1, 2, 3, 4, *range(6, 16)]

@@ -20,6 +20,7 @@ from holdfast.options.help import describe_config, make_parser
 from holdfast.options.launch_options import TORCHRUNS
 from holdfast.options.option import GROUPS
 from holdfast.options.options import BY_LETTER, BY_NAME, COMMON, FORMER, OPTIONS, spellings
+from holdfast.options.variables import described
 
 
 def parse(line: str, environ: dict[str, str] | None = None):
@@ -692,6 +693,7 @@ def test_help_shows_the_twelve_options_that_most_jobs_need_and_help_all_every_on
     assert len(short.splitlines()) < 100
     assert f"--help-all has the other {len(OPTIONS) - 12 - 3} options" in short
     assert "--help-all has" not in whole
+    assert [name for name, _ in described() if name not in whole] == []
     assert all(BY_NAME[name].has_effect for name in COMMON)
 
 

@@ -11,7 +11,8 @@ import pytest
 from holdfast.options.arguments import parse_args
 from holdfast.options.options import BY_NAME, FORMER, OPTIONS
 from holdfast.options.plan import LaunchPlan, make_plan
-from holdfast.options.without_effect import IDLE_VARIABLES, variables_without_effect
+from holdfast.options.variables import IDLE_VARIABLES, described
+from holdfast.options.without_effect import variables_without_effect
 
 ROOT = Path(__file__).parents[3]
 SPECIFIED = """
@@ -35,15 +36,8 @@ local-ranks-filter node-rank master-addr master-port local-addr logs-specs term-
 workers-stop-timeout
 """
 """Specification 5.1; 5.2 is in test_arguments.py."""
-PAGE = (ROOT / "docs" / "environment.md").read_text(encoding="utf-8")
-DESCRIBED = {
-    name: effect.strip()
-    for names, effect in re.findall(
-        r"^\| (`[A-Z].*?) \| (.*) \|$", PAGE.partition("## Options without effect")[0], re.MULTILINE
-    )
-    for name in re.findall("`([^`]+)`", names)
-}
-"""Every variable that is read or known, and its effect, as docs/environment.md says."""
+DESCRIBED = dict(described())
+"""Every variable that is read or known, and its effect, as --help-all and the site show it."""
 _NAME = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 _OURS = re.compile(r"(NVRX|FT|TORCH|TORCHELASTIC|SLURMD?|CROSS|HOLDFAST|CUDA|GRPC|JOB|OMP|PYTHON)_")
 
@@ -97,15 +91,9 @@ def test_only_options_that_do_something_or_say_why_not_are_known() -> None:
     assert all(option.help for option in OPTIONS)
 
 
-def test_the_variables_without_effect_are_those_of_the_documentation() -> None:
-    """With the same reasons."""
-    mark = "**no effect**: "
-    described = {
-        name: effect.removeprefix(mark)
-        for name, effect in DESCRIBED.items()
-        if effect.startswith(mark)
-    }
-    assert described == IDLE_VARIABLES
+def test_a_variable_is_described_once() -> None:
+    names = [name for name, _ in described()]
+    assert sorted(names) == sorted(set(names))
 
 
 @pytest.mark.parametrize("name", IDLE_VARIABLES)

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
+from docs.tables import documented
 
 from holdfast.base import clock
 from holdfast.base.processes.job_name import new_job
@@ -40,12 +41,19 @@ def _write(folder: Path, events: list[dict], tail: bytes = b"", **life) -> Path:
     return folder
 
 
+REPORT_FIELDS = {
+    name for names, _ in documented(as_json) for name in names.split(", ") if "." not in name
+}
+"""As docs/report.md has them."""
+
+
 def _all_forms(folders: list[Path]) -> str:
     """Every form of the report, made."""
     run = read_run(folders)
     story = story_of(run)
     assert violations(json.loads("".join(trace_lines(run)))) == []
-    json.dumps(as_json(story), allow_nan=False)
+    shown = json.loads(json.dumps(as_json(story), allow_nan=False))
+    assert set(shown) == REPORT_FIELDS
     return as_text(story) + as_html(story)
 
 

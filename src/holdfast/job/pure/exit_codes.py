@@ -1,8 +1,8 @@
 """The exit codes of ``ft_launcher``: every way a launcher ends, its code, and their precedence.
 
 Pure. The only place that names a code: the machines, ``--help``, the doctor and docs/exit-codes.md
-(a test compares its table with :class:`Ending`) all use this module. A job of one node and a job of
-several end the same way for the same reasons.
+all use this module. A job of one node and a job of several end the same way for the same
+reasons.
 """
 
 from __future__ import annotations

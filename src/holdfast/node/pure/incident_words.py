@@ -89,7 +89,38 @@ class NodeIncident:
 
 
 def to_json(incident: NodeIncident) -> dict[str, Any]:
-    """For programs; docs/incidents.md documents it."""
+    """For programs; docs/incidents.md is made from this list.
+
+    Fields:
+        ``schema_version``: 1.
+        ``incident``, ``cycle``: number in the job, from 1; cycle in which it was, from 0.
+        ``node``: the node that has written this file.
+        ``time``, ``wall``: when all evidence was there: for people; seconds since 1970.
+        ``culprits``: global ranks that hold up the job; empty where none can be named.
+        ``kind``, ``confidence``: see above: ``high``, ``medium``, ``low``, ``none``.
+        ``reason``: a sentence.
+        ``nodes``: nodes of which every rank is a culprit.
+        ``groups``: ranks that show the same, culprits first: ``ranks``, and ``text`` that completes
+            "rank 5".
+        ``cause``: the timeout that ran out first on this node: ``rank``, ``clock``, ``name`` of a
+            section, ``age_s``, ``limit_s``; null: none did here.
+        ``without``: nodes whose evidence is missing, and why; empty: none is.
+        ``signals``: sent since by the monitors of this node: ``cycle``, ``rank``, ``pid``,
+            ``signal``, ``why``.
+        ``next_cycle``: the cycle that was started since; null: none was.
+        ``done``: both in words.
+        ``next``: where to look, and the option to change.
+        ``evidence_s``: seconds from that timeout to the verdict; null: none ran out here.
+        ``cost_s``: seconds from the last sign of life of that rank until a rank of the next cycle
+            reported to its monitor; null: none has.
+        ``notifies``: this node starts the command of [``--ft-on-incident``](metrics.md) for it.
+        ``stall``: true: ranks make no optimizer steps, and [no rank is killed](no-code-change.md)
+            for it. ``kind`` is still that of the culprit.
+        ``proof``: of ranks without timeouts: the proof that no time can help; empty: nothing
+            does.
+        ``ranks``: by global rank: its digest, and ``stderr``, its last lines (null: a terminal, or
+            another node).
+    """
     over, verdict, cause = incident.over, incident.over.verdict, incident.cause
     return {
         "schema_version": SCHEMA_VERSION,

@@ -2,7 +2,7 @@
 
 Every number is the plan's, or the constant that the machine which acts uses. This is the one list
 of faults: ``holdfast doctor`` prints it for a job, and docs/failure-model.md for an example
-(``make tables`` writes the table of that page, and a test compares).
+(``docs/tables.py``).
 """
 
 from __future__ import annotations

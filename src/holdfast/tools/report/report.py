@@ -143,7 +143,55 @@ def place(run: Run, index: int) -> str:
 
 
 def as_json(story: Story) -> dict[str, Any]:
-    """The story as plain values (docs/report.md has the fields)."""
+    """The story as plain values; docs/report.md is made from this list.
+
+    Fields:
+        ``schema_version``: 1; fields may be added without a new number.
+        ``name``, ``run_id``, ``state``: script; ``--rdzv-id``; ``running``, ``succeeded``,
+            ``failed``, or ``cut off``: the launcher was killed, or is on another host and silent.
+        ``began``, ``length_s``: seconds since 1970; until the last event, or now.
+        ``goodput``, ``steps_again_are_known``: share of productive steps, null where no rank has
+            reported a section or heartbeat.
+        ``rank_seconds``: of all ranks, by account.
+        ``nodes``: for each launcher ``node``, ``folder``, ``state``, ``end``, ``exit_code``,
+            ``events``, ``lines_passed_over``; ``clock_ahead_s``, ``clock_set_by_s``
+            ([clocks](#clocks-of-several-nodes)).
+        ``cycles``: for each cycle ``cycle``, ``at_s``, ``until_s``, ``ranks``, ``steps`` (of the
+            rank with the most), ``rank_seconds``, ``failure``.
+        ``cycles[].failure``: null, or ``ended_by`` (the culprit of a hang), ``symptom`` (the first
+            sign), ``fault`` (if planted), ``detected_s``, ``stacks``, and after the detection
+            ``ranks_started_after_s``, ``steps_after_s``.
+        ``ranks``: for each place of a rank ``node``, ``local_rank``, ``rank_seconds``.
+        ``failures``: each failure: ``cycle``, ``detected_s``, ``group`` (equal for failures that
+            look the same), ``what``, ``where``, ``why``, ``advice``, ``lost_s`` (of each rank, on
+            average), ``in_place``, ``stderr``.
+        ``snapshots``: null where the job uses [none](snapshots.md), or, of one rank in the whole
+            run: ``taken``, ``skipped`` (no slot was free, or no memory), ``seconds`` (their cost),
+            ``share`` (of the time of steps), ``every`` (one step of so many; 0: not agreed),
+            ``steps_lost`` (by all restarts; null: not known), ``off`` (by node, why it took none),
+            ``kept`` (null, or kept steps: ``steps``, ``n_bytes`` of all, ``copy_s`` of the slowest
+            node, ``failures``, ``why`` of the last), ``written`` (at the end, by each node:
+            ``node``, ``step``, ``file``, ``n_bytes``, ``seconds``, ``why`` it is not on disk).
+        ``snapshots.restarts``: for each cycle after the first, or from a snapshot of an earlier
+            job, ``cycle``, ``step`` and ``of_cycle`` of its snapshot (null: none), ``steps_lost``,
+            ``steps_since_save`` (about: from the last checkpoint), ``why`` (no newer one was used),
+            ``is_from_peer`` ([another node](snapshots.md#lost-nodes) had the state of a lost one),
+            ``sources`` (those nodes), ``file`` (its name on disk; empty: in memory),
+            ``offered_step`` (of one on disk of [another number of
+            ranks](snapshots.md#another-number-of-ranks); null: none).
+        ``facts``: of the start of each launcher: ``node``, ``command``, ``folder``, ``commit``,
+            ``branch``, ``versions``, ``environment``.
+        ``steps_per_s``, ``step_rates``: the mean; for each stretch of time ``cycle``, ``from_s``,
+            ``until_s``, ``steps``.
+        ``slow``: [slow ranks](live-views.md#slow-ranks): ``cycle``, ``rank``, ``section``,
+            ``mean_s``, ``median_s``.
+        ``restarts_in_place``: ``cycle``, ``call`` (of the function, from 1), ``noticed_s``,
+            ``stalled_s`` before that, ``took_s``, ``culprits`` (after a hang), ``why``.
+        ``stalls``: [stalls](no-code-change.md), by which no rank was ended; as ``incidents``.
+        ``incidents``: ``path``, ``node``, ``cycle``, ``at_s``, ``culprits``, ``kind``,
+            ``confidence``, ``reason``, ``actions``, ``advice``, and ``groups`` of ranks with equal
+            stacks: ``ranks``, ``doing``, ``stack``.
+    """
     run = story.run
     return {
         "schema_version": SCHEMA_VERSION,
