@@ -34,7 +34,14 @@ _FROM_THE_ROOT = {
     "](CHANGELOG.md": "](changelog.md",
 }
 """Links of an included page, as they are in this folder."""
-_FOR_DEVELOPERS = ("architecture", "changelog", "contributing", "decisions", "state-machines")
+_FOR_DEVELOPERS = (
+    "architecture",
+    "changelog",
+    "contributing",
+    "decisions",
+    "rooms",
+    "state-machines",
+)
 """Pages, by the beginning of their names, that a search by users does not find."""
 _LINK = re.compile(r"\[([^\]]*)\]\((\.\./[^)#\s]*)(#[^)]*)?\)")
 

@@ -248,6 +248,21 @@ def record(path: str, *more: str) -> Callable[[], list[str]]:
     return rows
 
 
+# ---------------------------------------------------------------- the code itself
+def rooms() -> list[str]:
+    """Each package: the first sentence of its docstring, and the part that names files."""
+    rows = []
+    for path in sorted((ROOT / "src" / "holdfast").rglob("__init__.py")):
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        summary, *rest = (" ".join(part.split()) for part in text.split("\n\n"))
+        files = " ".join(part for part in rest if ".py`" in part).replace("Read first: ", "")
+        room = path.parent.relative_to(ROOT / "src" / "holdfast").as_posix()
+        if room != "." and (files or not room.endswith("pure")):
+            plain = (re.sub(r":\w+:`~?([^`]+)`", r"`\1`", each) for each in (summary, files))
+            rows.append((code(f"{room}/"), *(cell(each.replace("``", "`")) for each in plain)))
+    return table(("room", "does", "files"), rows)
+
+
 # ---------------------------------------------------------------- the GPU suite
 SEEN = ROOT / "tests" / "gpu" / "seen.json"
 """By test of the suite: whether its claim held on a GPU, and the figures."""
@@ -283,6 +298,7 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
         "evidence.pure.evidence:RankDigest", "rank, node, local_rank, pid"
     ),
     "process group fields": record("evidence.pure.evidence:GroupDigest"),
+    "rooms": rooms,
     "claims seen on a GPU": seen_on_a_gpu,
     **{f"options: {group}": partial(options, group) for group in GROUPS if has_effect(group)},
     **{f"variables: {group}": partial(variables, group) for group in VARIABLES},

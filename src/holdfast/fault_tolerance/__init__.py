@@ -2,6 +2,9 @@
 
 Names are loaded when first used (PEP 562), so that importing the client never pays for the
 launcher, and neither pays for torch.
+
+Public: the path of its names is in pickles and tracebacks. Read first: ``launcher.py``,
+``elastic.py``, ``config.py``, ``rank_monitor_client.py``.
 """
 
 TYPE_CHECKING = False  # the rank monitor imports this package, and ``typing`` costs it 4 ms

@@ -1,5 +1,8 @@
 """Probes that look at a host and return facts (:class:`holdfast.health.pure.health.Finding`).
 
+Read first: ``host_health_main.py``, ``checks.py``, a probe per file; ``node_service.py`` (gRPC);
+``pure/gate.py``.
+
 A probe raises nothing for a fact it can't determine, imports neither torch nor CUDA, and returns
 within its bound wherever the kernel lets it. docs/health.md lists them.
 

@@ -1,6 +1,9 @@
 """In-process restart: when a rank fails, all call the training function again, where they are.
 
 Names and submodules are loaded when first used (PEP 562): importing this package loads no torch.
+
+Public: the path of its names is in pickles and tracebacks. Read first: ``wrap.py``, ``_call.py``,
+``_plugin_call.py``.
 """
 
 from importlib import import_module

@@ -8,6 +8,13 @@ A restart goes on from the newest one that all ranks have. Importing this packag
         train_one_step()
         step += 1
         snapshots.take(step)
+
+``_snapshots.py`` is called by a loop; ``_taking.py`` is one rank from start to end. The state:
+``_live_state.py`` walks it; ``_parts.py`` modules, optimizers, objects; ``_found.py`` and
+``_saved.py`` put it back (from disk: ``_files.py``; for another number of ranks: ``_reader.py``);
+``_random_state.py``, ``_tensors.py``. The copy: ``_copy.py``, in the step or beside the next one,
+on ``_ring.py`` (slots), ``_cuda.py``, ``_worker.py``; ``_loading.py`` its way back; ``_link.py``,
+``_launcher_link.py``, ``_in_place_link.py``.
 """
 
 TYPE_CHECKING = False

@@ -1,1 +1,4 @@
-"""The observer process of a node: metrics and hooks, at no cost to the launcher."""
+"""The observer process of a node: metrics and hooks, at no cost to the launcher.
+
+Read first: ``observer_main.py``, then ``metrics.py``, ``hooks.py``.
+"""
