@@ -64,7 +64,7 @@ def stand_ins(page: str) -> dict[str, Any]:
         "Training": Training,
         "run_dir": Path("checkpoints"),
         "torch": torch,
-        **(in_place if page.endswith("in-place.md") else {}),
+        **(in_place if page.endswith("inprocess.md") else {}),
         "CallWrapper": CallWrapper,
         "Wrapper": Wrapper,
     }

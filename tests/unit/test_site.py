@@ -71,7 +71,7 @@ def test_the_site_is_built_without_a_warning_and_needs_no_network(tmp_path: Path
     search = (tmp_path / "site" / "searchindex.js").read_text(encoding="utf-8")
     (names,) = re.findall(r'docnames":\[([^]]*)\]', search)
     found = set(names.replace('"', "").split(","))
-    assert {"hang", "faq", "troubleshooting"} <= found
+    assert {"first-restart", "sections", "troubleshooting"} <= found
     assert not any(name.startswith(("decisions", "changelog", "architecture")) for name in found)
 
 
