@@ -33,6 +33,7 @@ from holdfast.options.plan import make_plan
 from holdfast.options.values import NOT_YET
 from holdfast.options.variables import IDLE_VARIABLES, VARIABLES
 from holdfast.tools.doctor.faults import faults_of
+from holdfast.tools.log_lines import EXPLANATIONS
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = (
@@ -178,6 +179,20 @@ def _linked(text: str) -> str:
     return text
 
 
+# ---------------------------------------------------------------- lines of the log
+def messages(subject: str) -> list[str]:
+    """As ``holdfast explain`` has them."""
+    rows = (
+        (
+            ", ".join(map(code, each.phrases)),
+            cell(_FLAG.sub(r"`\1`", each.meaning))
+            + (f" ([more]({each.page}))" if each.page else ""),
+        )
+        for each in EXPLANATIONS[subject]
+    )
+    return table(("the line has", "what happened; what to do"), rows)
+
+
 # ---------------------------------------------------------------- records and their fields
 def events() -> list[str]:
     """Every kind of event, from the docstring of its record.
@@ -301,6 +316,7 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
     "rooms": rooms,
     "claims seen on a GPU": seen_on_a_gpu,
     **{f"options: {group}": partial(options, group) for group in GROUPS if has_effect(group)},
+    **{f"messages: {subject}": partial(messages, subject) for subject in EXPLANATIONS},
     **{f"variables: {group}": partial(variables, group) for group in VARIABLES},
 }
 """By the name that a page gives."""

@@ -15,6 +15,7 @@ usage: holdfast COMMAND ...
   doctor   check this host and a command line of ft_launcher, and tell what will
            happen on each kind of fault, with times; starts nothing
   report   tell the story of a run: where its time went, what failed, incidents
+  explain  the meaning of lines of the log, and what to do
   runs     list runs, the newest 20 by script
   prune    remove the folders of old runs
   top      show the ranks of a running job in a terminal, live
@@ -33,6 +34,7 @@ _COMMANDS = {
     **dict.fromkeys(("report", "trace"), "holdfast.tools.commands"),
     **dict.fromkeys(("prune", "runs"), "holdfast.tools.runs"),
     **dict.fromkeys(("top", "view"), "holdfast.tools.view.commands"),
+    "explain": "holdfast.tools.explain",
     "rescue": "holdfast.tools.rescue",
     "witness": "holdfast.tools.witness",
 }
