@@ -23,6 +23,8 @@ from pathlib import Path
 
 from holdfast.base import facts
 from holdfast.events.pure.schema import KINDS
+from holdfast.evidence.pure.evidence import NONE, UNKNOWN
+from holdfast.evidence.pure.verdict import RULES
 from holdfast.fault_tolerance.config import SETTINGS
 from holdfast.job.pure.exit_codes import Ending
 from holdfast.options.arguments import parse_args
@@ -41,6 +43,8 @@ EXAMPLE = (
     "--ft-rank-section-timeouts step:60 --ft-checkpoint-iteration-file /data/iteration"
 )
 """The job whose faults docs/failure-model.md lists."""
+UNDECIDED = ("None of these.", f"`{UNKNOWN}`", NONE)
+"""After all rules of a hang."""
 EVIDENCE = (
     (
         "its incident records what every rank of the job does: stacks of all threads, state in "
@@ -179,7 +183,18 @@ def _linked(text: str) -> str:
     return text
 
 
-# ---------------------------------------------------------------- lines of the log
+# ---------------------------------------------------------------- hangs and lines of the log
+def rules() -> list[str]:
+    """How the culprit of a hang is found, in order: the docstrings of the rules."""
+    rows = []
+    for rule in RULES:
+        text = " ".join(_docstring(rule).split()).replace("``", "`")
+        when, _, verdict = text.partition(" Kind: ")
+        kind, _, confidence = verdict.removesuffix(".").partition(". Confidence: ")
+        rows.append((cell(when), kind, confidence))
+    return table(("rule", "`kind`", "`confidence`"), [*rows, UNDECIDED])
+
+
 def messages(subject: str) -> list[str]:
     """As ``holdfast explain`` has them."""
     rows = (
@@ -313,6 +328,7 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
         "evidence.pure.evidence:RankDigest", "rank, node, local_rank, pid"
     ),
     "process group fields": record("evidence.pure.evidence:GroupDigest"),
+    "rules of a hang": rules,
     "rooms": rooms,
     "claims seen on a GPU": seen_on_a_gpu,
     **{f"options: {group}": partial(options, group) for group in GROUPS if has_effect(group)},

@@ -116,6 +116,13 @@ def test_the_page_of_exit_codes_has_every_way_to_end() -> None:
     assert [int(code) for code in rows] == [ending.code() for ending in Ending]
 
 
+def test_each_rule_of_a_hang_has_condition_kind_and_confidence() -> None:
+    rows = [row.strip("|").split(" | ") for row in TABLES["rules of a hang"]()[2:]]
+    assert len(rows) > 10
+    assert [row for row in rows if not all(map(str.strip, row))] == []
+    assert all(re.search("high|medium|low|none", row[2]) for row in rows)
+
+
 def test_a_field_of_a_docstring_is_read_with_its_text() -> None:
     class Record(Value):
         """A record.

@@ -1,25 +1,10 @@
 """From the digests of all ranks to the ranks that hold up the job. Pure.
 
 The rank whose timeout runs out first is no better a guess than any: in a collective job all run out
-within milliseconds. So no rule looks at that. They are tried in this order:
-
-    1  a rank has ended                        while others wait: nothing else is needed
-    2  it is stopped, or stuck in the kernel   in both looks
-    3  it is awaited, and waits for no rank    in torch's flight recorder; a rank that shows nothing
-                                               has not begun the others' call
-       it is gone, and others fail of that
-    4  collectives that do not match           the rank that broke its own order, else the fewest
-    5  awaited ranks were not asked            no rank is named
-    6  all members of a collective are in it   no rank is named: the network is stuck
-                                               (``job_evidence.py``)
-    7  keys of torch's store                   some wait for one, and few do not
-    8  stacks                                  it is outside collectives, and others are in one
-    9  all are in the same collective          unread bytes show whose threads do not read
-   10  no rank waits, and ranks move           the timeout is too short
-   11  the evidence decides nothing
-
-Rules 3 and 4 decide *which* ranks; stacks and /proc say *how* they hang (``hang_kind.py``). Without
-a flight recorder that is a guess, and its confidence says so.
+within milliseconds. So no rule looks at that. :data:`RULES` are tried in order; the docstring of
+each has its condition, and kind and confidence of its verdict (docs/incidents.md shows them). They
+decide *which* ranks; stacks and /proc say *how* they hang (``hang_kind.py``). Without a flight
+recorder that is a guess, and its confidence says so.
 """
 
 from __future__ import annotations
@@ -44,7 +29,7 @@ _CALLS_TOLD = 3
 def judge(digests: Mapping[int, RankDigest], missing: Mapping[str, Missing]) -> Verdict:
     """Name the culprits, from the digests of ranks, and the nodes that have sent none, by name."""
     job = JobEvidence(digests, missing)
-    verdict = next((found for rule in _RULES if (found := rule(job)) is not None), None)
+    verdict = next((found for rule in RULES if (found := rule(job)) is not None), None)
     verdict = verdict or job.verdict((), ev.UNKNOWN, job.looks_alike(), ev.NONE)
     gone = {rank for rank in job.ended_well if rank not in verdict.culprits}
     if not gone or not any(_is_inside(digest) for digest in digests.values()):
@@ -64,12 +49,22 @@ def _is_in_call(digest: RankDigest) -> bool:
 
 # ---------------------------------------------------------------- rules
 def _ended(job: JobEvidence) -> Verdict | None:
+    """A rank has failed while others wait.
+
+    Kind: ``dead``. Confidence: high.
+    """
     dead = [rank for rank, digest in job.digests.items() if kind_of(digest) == ev.DEAD]
     ended = [rank for rank in dead if job.digests[rank].end != ev.ENDED_WELL]
     return job.named(ended, ev.HIGH) if ended and len(ended) < len(job.digests) else None
 
 
 def _stopped(job: JobEvidence) -> Verdict | None:
+    """A rank is stopped, frozen by its control group, or stuck in the kernel (state D).
+
+    In both samples.
+
+    Kind: ``stopped``, ``kernel``. Confidence: high.
+    """
     by_kind = defaultdict(list)
     for rank, digest in job.digests.items():
         by_kind[kind_of(digest)].append(rank)
@@ -90,6 +85,13 @@ def _stopped(job: JobEvidence) -> Verdict | None:
 
 
 def _awaited(job: JobEvidence) -> Verdict | None:
+    """Others wait in a collective that this rank has not begun, and it waits for none.
+
+    Also one that exited with 0, or that has ended its program and still exits.
+
+    Kind: how it hangs, below; ``dead``, ``exiting``. Confidence: high; medium where some ranks show
+    nothing; low where most ranks are named.
+    """
     found = job.awaited - job.waiting
     blamed = {rank for rank in found if _can_blame(job, rank)}
     blamed = {rank for rank in blamed if not _lost_a_peer(job.digests.get(rank))} or blamed
@@ -110,7 +112,10 @@ def _awaited(job: JobEvidence) -> Verdict | None:
 
 
 def _left(job: JobEvidence) -> Verdict | None:
-    """Ranks fail of the loss of another one; that one has ended well, or is exiting."""
+    """Ranks fail of the loss of another one, which has ended well or is exiting.
+
+    Kind: ``dead``, ``exiting``. Confidence: medium.
+    """
     lost = {rank for rank, digest in job.digests.items() if _lost_a_peer(digest)}
     gone = {rank for rank, it in job.digests.items() if kind_of(it) in (ev.DEAD, ev.EXITING)} - lost
     return job.named(gone, ev.MEDIUM) if lost and gone else None
@@ -146,6 +151,14 @@ def _is_transfer(digest: RankDigest | None) -> bool:
 
 
 def _mismatch(job: JobEvidence) -> Verdict | None:
+    """Ranks wait in collectives that do not match.
+
+    Named is the one that broke its own earlier order; else the fewest that called the same
+    collective by another name or size, or left out one of a subgroup; none where both sides are as
+    many.
+
+    Kind: ``mismatch``. Confidence: high; medium; none.
+    """
     differs = {rank for calls in job.calls_at.values() if differ(calls) for rank in calls}
     is_cycle = bool(job.awaited) and job.awaited <= job.waiting and not job.complete
     if is_cycle:
@@ -219,7 +232,10 @@ def _waits_for(job: JobEvidence, rank: int, other: int) -> bool:
 
 
 def _not_asked(job: JobEvidence) -> Verdict | None:
-    """Others are waited for, but whether they hang or their launcher does is not known."""
+    """Ranks wait for others that could not be asked: the leader's node does not answer.
+
+    Kind: ``missing``. Confidence: none.
+    """
     unknown = job.awaited & (job.silent.keys() - job.digests.keys())
     if not unknown or any(_can_blame(job, rank) for rank in unknown):
         return None
@@ -234,7 +250,10 @@ def _not_asked(job: JobEvidence) -> Verdict | None:
 
 
 def _complete(job: JobEvidence) -> Verdict | None:
-    """Some ranks are, and others wait for them or go on; of all, see :func:`_same_collective`."""
+    """All waiting ends in collectives that all of their ranks have begun, with the same call.
+
+    Kind: ``communication``. Confidence: none.
+    """
     inside = {rank for ranks in job.complete.values() for rank in ranks}
     if not inside or len(inside) == job.size:
         return None
@@ -251,7 +270,12 @@ def _complete(job: JobEvidence) -> Verdict | None:
 
 
 def _at_store(job: JobEvidence) -> Verdict | None:
-    """Ranks wait for a key of torch's store, and none in a collective: a few others may set it."""
+    """No rank is in a collective, and all but a few wait for a key of torch's store: those few.
+
+    None where more than half do not wait there.
+
+    Kind: how it hangs. Confidence: medium; none.
+    """
     waits = job.at_store
     if not waits or job.waiting:
         return None
@@ -268,7 +292,13 @@ def _at_store(job: JobEvidence) -> Verdict | None:
 
 
 def _outside(job: JobEvidence) -> Verdict | None:
-    """By stacks alone; with a recorder for ranks that it says nothing of."""
+    """By stacks alone, a rank is outside collectives while others idle in one.
+
+    Where there is no flight recorder, or for sends and receives on gloo, which its recorder does
+    not have.
+
+    Kind: how it hangs. Confidence: medium, low.
+    """
     inside = {rank for rank, digest in job.digests.items() if _is_in_call(digest)}
     idle = {
         rank
@@ -292,6 +322,10 @@ def _outside(job: JobEvidence) -> Verdict | None:
 
 
 def _same_collective(job: JobEvidence) -> Verdict | None:
+    """All are in the same collective: the rank that does not read its network connections.
+
+    Kind: ``communication``. Confidence: medium; none where no rank differs.
+    """
     known = job.seen
     inside = [rank for rank in known if rank in job.waiting or _is_in_call(known[rank])]
     if not inside or len(inside) < len(known) or len(known) < 2:
@@ -320,6 +354,10 @@ def _same_collective(job: JobEvidence) -> Verdict | None:
 
 
 def _slow(job: JobEvidence) -> Verdict | None:
+    """No rank waits for another, and all run: the timeout is too short.
+
+    Kind: ``slow``. Confidence: none.
+    """
     known = job.seen
     if not known or job.waiting:
         return None
@@ -344,7 +382,7 @@ def _slow(job: JobEvidence) -> Verdict | None:
     return None
 
 
-_RULES: Iterable[Callable[[JobEvidence], Verdict | None]] = (
+RULES: Iterable[Callable[[JobEvidence], Verdict | None]] = (
     _ended,
     _stopped,
     _awaited,
