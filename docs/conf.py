@@ -16,7 +16,7 @@ from sphinx.builders.html import StandaloneHTMLBuilder
 from holdfast import __version__
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "compat" / "src")]
 from docs.tables import MARK, with_tables  # noqa: E402 - found by the line above
 
 _OF_THE_ROOT = {
