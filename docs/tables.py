@@ -36,6 +36,7 @@ from holdfast.options.values import NOT_YET
 from holdfast.options.variables import IDLE_VARIABLES, VARIABLES
 from holdfast.tools.doctor.faults import faults_of
 from holdfast.tools.log_lines import EXPLANATIONS
+from holdfast.tools.observer.metric_table import METRICS
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = (
@@ -183,6 +184,15 @@ def _linked(text: str) -> str:
     return text
 
 
+def metrics() -> list[str]:
+    """Each metric, as the observer serves it."""
+    rows = (
+        (code(f"holdfast_{name}"), names(", ".join(each.labels)), cell(each.text))
+        for name, each in METRICS.items()
+    )
+    return table(("metric", "labels", "meaning"), rows)
+
+
 # ---------------------------------------------------------------- hangs and lines of the log
 def rules() -> list[str]:
     """How the culprit of a hang is found, in order: the docstrings of the rules."""
@@ -324,10 +334,13 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
     "variables without effect": lambda: _by_reason(IDLE_VARIABLES.items(), ("variable", "instead")),
     "report fields": record("tools.report.report:as_json"),
     "incident fields": record("node.pure.incident_words:to_json"),
+    "live view fields": record("tools.view.job_view:JobView.as_json"),
+    "live view fields of a rank": record("tools.view.job_view:RankView"),
     "rank digest fields": record(
         "evidence.pure.evidence:RankDigest", "rank, node, local_rank, pid"
     ),
     "process group fields": record("evidence.pure.evidence:GroupDigest"),
+    "metrics": metrics,
     "rules of a hang": rules,
     "rooms": rooms,
     "claims seen on a GPU": seen_on_a_gpu,

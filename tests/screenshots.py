@@ -26,7 +26,8 @@ import uvicorn
 from holdfast.tools.report.report import story_of
 from holdfast.tools.report.report_html import as_html
 from holdfast.tools.run.run_files import read_run
-from holdfast.tools.view.live import JobView, LiveJob, NodeView, RankView
+from holdfast.tools.view.job_view import JobView, NodeView, RankView
+from holdfast.tools.view.live import LiveJob
 from holdfast.tools.view.top import Top
 from holdfast.tools.view.web import make_app
 from tests.real.faulty_run import FaultyRun, plan

@@ -16,7 +16,8 @@ from holdfast.tools.report.report import story_of
 from holdfast.tools.report.report_html import as_html
 from holdfast.tools.report.time_axis import ticks
 from holdfast.tools.run.run_files import read_run
-from holdfast.tools.view.live import JobView, LiveJob, NodeView, RankView
+from holdfast.tools.view.job_view import JobView, NodeView, RankView
+from holdfast.tools.view.live import LiveJob
 from holdfast.tools.view.web import make_app
 from tests.unit.made_events import HANG, THEN_WELL
 from tests.unit.tools.test_run_files import _write

@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from docs.tables import documented
 
 from holdfast.arena.arena import ArenaMemory, create
 from holdfast.arena.pure import layout
@@ -29,7 +30,8 @@ from holdfast.base import clock
 from holdfast.base.processes import proc
 from holdfast.base.processes.job_name import new_job
 from holdfast.cli import main
-from holdfast.tools.view.live import JobView, LiveJob, NodeView, RankView
+from holdfast.tools.view.job_view import JobView, NodeView, RankView
+from holdfast.tools.view.live import LiveJob
 from holdfast.tools.view.top import Stacks, Top
 from holdfast.tools.view.web import make_app
 from holdfast.tools.view.words import SORTS, as_text, incident_line, newest, of_limit, seconds
@@ -386,11 +388,9 @@ def test_stacks_need_the_token_in_a_header_that_no_other_site_can_send() -> None
 
 
 # ------------------------------------------------------------------ for programs
-def documented(heading: str) -> set[str]:
-    """Fields in the table with this heading."""
-    page = (Path(__file__).parents[3] / "docs" / "live-views.md").read_text()
-    rows = page.split(f"| {heading} | |\n", 1)[1].split("\n\n", 1)[0].splitlines()[1:]
-    return {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+def names_of(thing: object) -> set[str]:
+    """Fields that docs/live-views.md has of it."""
+    return {name for names, _ in documented(thing) for name in names.split(", ")}
 
 
 def test_the_fields_of_top_json_are_documented_under_a_version(tmp_path, capsys) -> None:
@@ -404,14 +404,13 @@ def test_the_fields_of_top_json_are_documented_under_a_version(tmp_path, capsys)
     assert main(["top", "--json", str(folder)]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["schema_version"] == 1
-    assert set(shown) == documented("field")
-    assert set(shown["ranks"][0]) == documented("field of a rank")
-    page = (Path(__file__).parents[3] / "docs" / "live-views.md").read_text()
+    assert set(shown) == names_of(JobView.as_json)
+    assert set(shown["ranks"][0]) == names_of(RankView)
+    texts = dict(documented(JobView.as_json))
     for key in ("nodes", "incidents", "events", "snapshots"):
-        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{key}` |")]
         value = shown[key]
         fields = value[0] if isinstance(value, list) else value
-        assert set(fields) <= set(re.findall(r"`(\w+)`", row)), key
+        assert set(fields) <= set(re.findall(r"`(\w+)`", texts[key])), key
 
 
 def test_the_meaning_of_version_1_of_top_json() -> None:

@@ -15,7 +15,8 @@ from holdfast.node.records import run_dirs
 from holdfast.tools.run_list import resolve
 from holdfast.tools.view import newest
 from holdfast.tools.view.history import POINTS_MAX, History, Rates, sparkline
-from holdfast.tools.view.live import JobView, LiveJob
+from holdfast.tools.view.job_view import JobView
+from holdfast.tools.view.live import LiveJob
 from holdfast.tools.view.merged_stacks import merged
 from holdfast.tools.view.newest import NewestRun
 from holdfast.tools.view.run_choice import RunChoice

@@ -20,6 +20,7 @@ from holdfast.page.page import PageError, map_page
 from holdfast.page.pure.page_view import PageView, RankProgress
 from holdfast.tools.node_copies import NodeCopies
 from holdfast.tools.node_snapshots import NodeSnapshots
+from holdfast.tools.observer.metric_table import described
 from holdfast.tools.outages import FAULTS, STATES, FirstFault, Outages, RecoveryTime
 
 _LATE = (0.001, 0.01, 0.1, 0.5, 1, 5)
@@ -100,40 +101,21 @@ class Metrics:
         self._names, self._values = tuple(labels), tuple(labels.values())
         self._version = version
 
-        def made(kind: Any, name: str, text: str, *names: str, **more: Any) -> Any:
-            return kind(f"holdfast_{name}", text, (*labels, *names), registry=self.registry, **more)
+        def made(kind: Any, name: str, **more: Any) -> Any:
+            of_it = described(name)
+            names = (*labels, *of_it.labels)
+            return kind(f"holdfast_{name}", of_it.text, names, registry=self.registry, **more)
 
-        self._events = made(Counter, "events", "Events of this node's launcher.", "kind")
-        self._faults = made(
-            Counter, "faults", "Cycles that failed, by the first symptom on this node.", "kind"
-        )
-        self._restarts = made(Counter, "restarts", "Cycles after the first.")
-        self._in_place = made(
-            Counter, "restarts_in_place", "Calls of a restartable function after the first."
-        )
-        self._takeovers = made(
-            Counter, "takeovers", "Times this launcher came to lead the job after another had died."
-        )
+        self._events = made(Counter, "events")
+        self._faults = made(Counter, "faults")
+        self._restarts = made(Counter, "restarts")
+        self._in_place = made(Counter, "restarts_in_place")
+        self._takeovers = made(Counter, "takeovers")
         self._term: int | None = None
-        self._incidents = made(Counter, "incidents", "Incidents written, by verdict.", "kind")
-        self._late = made(
-            Histogram,
-            "detection_lateness_seconds",
-            "From the end of a timeout until the hang was noticed.",
-            buckets=_LATE,
-        )
-        self._stalled = made(
-            Histogram,
-            "stalled_seconds",
-            "Without progress of a hung rank, until the hang was noticed.",
-            buckets=_STALLED,
-        )
-        self._recovery = made(
-            Histogram,
-            "recovery_seconds",
-            "From noticing a fault until all ranks of this node were started again.",
-            buckets=_RECOVERY,
-        )
+        self._incidents = made(Counter, "incidents")
+        self._late = made(Histogram, "detection_lateness_seconds", buckets=_LATE)
+        self._stalled = made(Histogram, "stalled_seconds", buckets=_STALLED)
+        self._recovery = made(Histogram, "recovery_seconds", buckets=_RECOVERY)
         # All are 0 from the start: from a series that begins with 1, increase() learns nothing.
         counters = self._restarts, self._in_place, self._takeovers
         for each in (*counters, self._late, self._stalled, self._recovery):
@@ -176,16 +158,17 @@ class Metrics:
     def collect(self) -> Iterator[Any]:
         """The gauges (prometheus_client calls this)."""
         outages = self.outages
-        yield InfoMetricFamily("holdfast_build", "Version.", {"version": self._version})
-        yield self._gauge("cycle", "The latest cycle; -1: none yet.", outages.cycle)
-        yield self._gauge("spare", "1: the job runs without this node.", float(outages.is_spare))
+        yield InfoMetricFamily(
+            "holdfast_build", described("build").text, {"version": self._version}
+        )
+        yield self._gauge("cycle", outages.cycle)
+        yield self._gauge("spare", float(outages.is_spare))
         if self._term is not None:
-            yield self._gauge("leader_term", "In which this launcher came to lead.", self._term)
+            yield self._gauge("leader_term", self._term)
         if outages.restarts_left is not None:
-            left = "Of --max-restarts, when a cycle was last over."
-            yield self._gauge("restarts_left", left, outages.restarts_left)
+            yield self._gauge("restarts_left", outages.restarts_left)
         ranks = list(outages.ranks.items())
-        states = self._family("ranks", "Ranks of this node, by state.", "state")
+        states = self._family("ranks")
         for state in STATES:
             n = sum(rank.state == state for _, rank in ranks)
             states.add_metric((*self._values, state), n)
@@ -204,21 +187,21 @@ class Metrics:
             off, counts = (
                 snapshots.off,
                 (
-                    ("snapshots_taken", "By one rank.", snapshots.taken),
-                    ("snapshot_seconds", "That snapshots have cost one rank.", snapshots.seconds),
-                    ("snapshot_restores", "Restarts from a snapshot.", snapshots.restores),
-                    ("snapshot_steps_lost", "Computed again after those.", snapshots.steps_lost),
+                    ("snapshots_taken", snapshots.taken),
+                    ("snapshot_seconds", snapshots.seconds),
+                    ("snapshot_restores", snapshots.restores),
+                    ("snapshot_steps_lost", snapshots.steps_lost),
                 ),
             )
         yield from self._counters(counts)
         if not snapshots.is_used:
             return
-        yield self._gauge("snapshots_off", "1: there is no memory for them.", float(bool(off)))
+        yield self._gauge("snapshots_off", float(bool(off)))
         if newest is not None and newest.step is not None:
-            yield self._gauge("snapshot_step", "Of the newest that all ranks have.", newest.step)
+            yield self._gauge("snapshot_step", newest.step)
         if newest is not None and newest.at is not None:
             age_s = max(0.0, now - newest.at)
-            yield self._gauge("snapshot_age_seconds", "Of the newest that all ranks have.", age_s)
+            yield self._gauge("snapshot_age_seconds", age_s)
 
     def _of_copies(self, now: float) -> Iterator[Any]:
         copies = self._copies
@@ -230,38 +213,28 @@ class Metrics:
                 copies.is_off,
             )
             counts = (
-                ("kept_steps", "Steps that all nodes have copied.", copies.n_kept),
-                (
-                    "snapshot_copies",
-                    "Steps that this node has copied to its peer.",
-                    copies.n_copied,
-                ),
-                (
-                    "snapshot_copy_failures",
-                    "Steps that it has not, though it was to.",
-                    copies.n_failed,
-                ),
-                ("snapshot_copy_bytes", "Of its copies.", copies.n_bytes),
-                ("snapshot_copy_seconds", "That these took.", copies.seconds),
+                ("kept_steps", copies.n_kept),
+                ("snapshot_copies", copies.n_copied),
+                ("snapshot_copy_failures", copies.n_failed),
+                ("snapshot_copy_bytes", copies.n_bytes),
+                ("snapshot_copy_seconds", copies.seconds),
             )
         yield from self._counters(counts)
         if not copies.is_used:
             return
-        yield self._gauge(
-            "snapshot_copies_off", "1: nothing is copied in this cycle.", float(is_off)
-        )
+        yield self._gauge("snapshot_copies_off", float(is_off))
         if kept is not None:
-            yield self._gauge("kept_step", "The newest that all nodes have copied.", kept.step)
+            yield self._gauge("kept_step", kept.step)
             age_s = max(0.0, now - kept.at)
-            yield self._gauge("kept_step_age_seconds", "Since the leader named it.", age_s)
+            yield self._gauge("kept_step_age_seconds", age_s)
         if copied is not None:
-            ages = self._family("snapshot_copy_age_seconds", "Of this node's newest copy.", "peer")
+            ages = self._family("snapshot_copy_age_seconds")
             ages.add_metric((*self._values, peer), max(0.0, now - copied.at))
             yield ages
 
-    def _counters(self, counts: Iterable[tuple[str, str, float]]) -> Iterator[CounterMetricFamily]:
-        for name, text, value in counts:
-            counter = CounterMetricFamily(f"holdfast_{name}", text, labels=self._names)
+    def _counters(self, counts: Iterable[tuple[str, float]]) -> Iterator[CounterMetricFamily]:
+        for name, value in counts:
+            counter = self._counter(name)
             counter.add_metric(self._values, value)
             yield counter
 
@@ -271,36 +244,42 @@ class Metrics:
         progress = Event(now, cycle, PagesRead(shown))
         with self._ledger_lock:
             ledger, is_watched = self._ledger.at(now, progress), self._ledger.spans.is_watched
-        seconds = self._family("rank_seconds", "Of the ranks so far, by account.", "account")
+        seconds = self._family("rank_seconds")
         for account in ACCOUNTS:
             seconds.add_metric((*self._values, account), ledger.seconds.get(account, 0.0))
         yield seconds
         if is_watched:
-            yield self._gauge("goodput_ratio", "Share of productive steps.", ledger.goodput)
+            yield self._gauge("goodput_ratio", ledger.goodput)
 
-    def _gauge(self, name: str, text: str, value: float) -> GaugeMetricFamily:
-        family = self._family(name, text)
+    def _gauge(self, name: str, value: float) -> GaugeMetricFamily:
+        family = self._family(name)
         family.add_metric(self._values, value)
         return family
 
-    def _family(self, name: str, text: str, *names: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(f"holdfast_{name}", text, labels=(*self._names, *names))
+    def _family(self, name: str) -> GaugeMetricFamily:
+        of_it = described(name)
+        return GaugeMetricFamily(
+            f"holdfast_{name}", of_it.text, labels=(*self._names, *of_it.labels)
+        )
+
+    def _counter(self, name: str) -> CounterMetricFamily:
+        of_it = described(name)
+        return CounterMetricFamily(
+            f"holdfast_{name}", of_it.text, labels=(*self._names, *of_it.labels)
+        )
 
     def _of_pages(
         self, ranks: list[tuple[int, int]], cycle: int, shown: dict[str, RankProgress]
     ) -> Iterator[Any]:
         """Also puts the progress of each page into ``shown``, by local rank, as events have it."""
-        watched = self._family("rank_monitored", "1: timeouts of the rank run.", "rank")
-        beats = self._family("heartbeat_age_seconds", "Since the last heartbeat.", "rank")
-        limits = self._family("heartbeat_timeout_seconds", "Of heartbeats.", "rank")
-        ages = self._family("section_age_seconds", "Of each open section.", "rank", "section")
-        section_limits = self._family(
-            "section_timeout_seconds", "Of each section.", "rank", "section"
+        watched, beats = self._family("rank_monitored"), self._family("heartbeat_age_seconds")
+        limits, ages = (
+            self._family("heartbeat_timeout_seconds"),
+            self._family("section_age_seconds"),
         )
-        names = (*self._names, "rank", "section")
-        spent = CounterMetricFamily("holdfast_section_seconds", "In each section.", labels=names)
-        ends = CounterMetricFamily("holdfast_section_ends", "Of each section.", labels=names)
-        iterations = self._family("iteration", "Training iteration, where reported.", "rank")
+        section_limits = self._family("section_timeout_seconds")
+        spent, ends = self._counter("section_seconds"), self._counter("section_ends")
+        iterations = self._family("iteration")
         for local_rank, rank in ranks:
             labels = (*self._values, str(rank))
             try:

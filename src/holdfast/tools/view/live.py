@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,123 +35,14 @@ from holdfast.tools.run.follower import Follower
 from holdfast.tools.run.incident_files import Incident, keep, of_event, of_file
 from holdfast.tools.run.node_clocks import Axis, ClockMarks, on_one_axis
 from holdfast.tools.view.history import History, Rates
+from holdfast.tools.view.job_view import JobView, NodeView, RankView
 from holdfast.tools.view.verdict import Failed, Failures, verdict_of
 from holdfast.watch.pure.monitor_messages import Overdue
 
-SCHEMA_VERSION = 1
-WAITING = "waiting"
-"""State of no job: none has begun."""
-OVER = (WAITING, "succeeded", "failed", "gone")
-"""States that nothing follows."""
 _RATE_S = 10.0
 """Iterations per second are taken over this time."""
 _EVENTS_MAX = 200
 _STACKS_S = 1.0
-
-
-@dataclass
-class RankView:
-    """One rank. Seconds; ``None``: not known, or there is none.
-
-    Attributes:
-        state: ``running``, ``overdue``, ``completed``, ``failed``; ``gone`` with its launcher.
-        section: The open section that is nearest to its timeout.
-        section_age_s: Since it was opened.
-        heartbeat_age_s: Since the last heartbeat.
-        steps: Optimizer steps in this cycle, of a rank that reports nothing else.
-        step_age_s: Since the last one, or the last progress of its collectives.
-        step_limit_s: After this time without progress a stall is reported.
-        used: The largest share of a timeout that is over.
-        per_s: Iterations, or optimizer steps, per second.
-        slow: In which section the rank is slower than its peers, and how many times.
-    """
-
-    rank: int
-    node: str
-    local_rank: int
-    pid: int | None = None
-    state: str = "running"
-    section: str | None = None
-    section_age_s: float | None = None
-    section_limit_s: float | None = None
-    heartbeat_age_s: float | None = None
-    heartbeat_limit_s: float | None = None
-    used: float | None = None
-    iteration: int | None = None
-    per_s: float | None = None
-    slow: tuple[str, float] | None = None
-    steps: int | None = None
-    step_age_s: float | None = None
-    step_limit_s: float | None = None
-
-
-@dataclass
-class NodeView:
-    """One node.
-
-    Attributes:
-        state: ``running``, ``restarting``, ``spare``, ``succeeded``, ``failed`` or ``gone``.
-        is_here: Its ranks can be looked at.
-        run_dir: Its run folder.
-    """
-
-    node: str
-    state: str
-    cycle: int
-    is_here: bool
-    run_dir: str
-
-
-@dataclass
-class JobView:
-    """A job.
-
-    Attributes:
-        wall: When this was seen, seconds since 1970.
-        age_s: Since its first launcher began; of a job that is over, until it was.
-        nodes: All whose folders are known.
-        ranks: In order.
-        incidents: The newest last: ``path``, ``cycle``, ``wall``, ``kind``, ``culprits``,
-            ``reason``.
-        events: The newest last: ``wall``, ``node``, ``text``.
-        verdict: The last thing that went wrong: ``cycle``, ``wall``, ``ranks``, ``text``, ``path``
-            of its incident; ``None``: nothing did.
-        history: Iterations or steps per second over time: begin of each span, since 1970, and the
-            median of all ranks, or ``None``.
-        snapshots: ``step`` of the newest that all ranks have, ``age_s``, ``every`` (one step of so
-            many; 0: not agreed), ``taken``, ``seconds`` (that they cost a rank), ``off`` (why there
-            are none), ``kept_step`` and ``kept_age_s`` (of the kept step), ``copies`` (of each
-            node: ``node``, its ``peer``, the ``step`` that this has, ``age_s``, and ``why`` a later
-            one is not there); ``None``: the job uses none.
-    """
-
-    name: str = ""
-    run_id: str = ""
-    wall: float = 0.0
-    age_s: float = 0.0
-    restarts: int = 0
-    restarts_left: int | None = None
-    nodes: list[NodeView] = field(default_factory=list)
-    ranks: list[RankView] = field(default_factory=list)
-    incidents: list[dict[str, Any]] = field(default_factory=list)
-    events: list[dict[str, Any]] = field(default_factory=list)
-    restarts_in_place: int = 0
-    verdict: dict[str, Any] | None = None
-    history: list[tuple[float, float | None]] = field(default_factory=list)
-    snapshots: dict[str, Any] | None = None
-
-    @property
-    def state(self) -> str:
-        """Of the job: the first of these that one of its nodes is in; ``waiting``: for a run."""
-        if not self.nodes:
-            return WAITING
-        states = {node.state for node in self.nodes}
-        order = ("restarting", "running", "failed", "gone", "spare", "succeeded")
-        return next((state for state in order if state in states), "gone")
-
-    def as_json(self) -> dict[str, Any]:
-        """For programs (docs/live-views.md has the fields)."""
-        return {"schema_version": SCHEMA_VERSION, "state": self.state, **asdict(self)}
 
 
 class _FollowedNode:

@@ -12,7 +12,8 @@ from typing import Protocol
 
 from holdfast.base import clock
 from holdfast.tools.run_list import NoSuchRunError, began
-from holdfast.tools.view.live import OVER, JobView, LiveJob
+from holdfast.tools.view.job_view import OVER, JobView
+from holdfast.tools.view.live import LiveJob
 
 _FIND_S = 30.0
 """Between two searches while a job runs, which may have gained nodes."""

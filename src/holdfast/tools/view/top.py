@@ -14,7 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Static
 
 from holdfast.base.pure.printable import one_line, printable
-from holdfast.tools.view.live import JobView, RankView
+from holdfast.tools.view.job_view import JobView, RankView
 from holdfast.tools.view.merged_stacks import merged
 from holdfast.tools.view.newest import Viewed
 from holdfast.tools.view.words import (

@@ -9,7 +9,7 @@ from holdfast.base.pure.printable import one_line
 from holdfast.base.pure.wording import count, duration, restarts
 from holdfast.tools.columns import columns
 from holdfast.tools.view.history import sparkline
-from holdfast.tools.view.live import WAITING, JobView, RankView
+from holdfast.tools.view.job_view import WAITING, JobView, RankView
 
 COLUMNS = (
     "rank",
