@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import itertools
 import json
 import re
 import sys
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from holdfast.base import facts
 from holdfast.events.pure.schema import KINDS
+from holdfast.events.run.accounts import ACCOUNTS, MEANINGS
 from holdfast.evidence.pure.evidence import NONE, UNKNOWN
 from holdfast.evidence.pure.verdict import RULES
 from holdfast.fault_tolerance.config import SETTINGS
@@ -34,6 +36,8 @@ from holdfast.options.options import OPTIONS, default_of
 from holdfast.options.plan import make_plan
 from holdfast.options.values import NOT_YET
 from holdfast.options.variables import IDLE_VARIABLES, VARIABLES
+from holdfast.testing.inject import Fault
+from holdfast.tools.chaos.command import chaos_parser
 from holdfast.tools.doctor.faults import faults_of
 from holdfast.tools.log_lines import EXPLANATIONS
 from holdfast.tools.observer.metric_table import METRICS
@@ -288,6 +292,50 @@ def record(path: str, *more: str) -> Callable[[], list[str]]:
     return rows
 
 
+def accounts() -> list[str]:
+    """Where a second of a rank is booked."""
+    rows = ((code(name), *map(cell, MEANINGS[name])) for name in ACCOUNTS)
+    return table(("account", "from", "to"), rows)
+
+
+# ---------------------------------------------------------------- holdfast chaos
+def options_of_chaos() -> list[str]:
+    """As its ``--help`` shows them."""
+    rows = []
+    for action in chaos_parser()._actions:  # noqa: SLF001 - argparse has no other list
+        if action.help and action.option_strings[-1:] not in ([], ["--help"]):
+            value = action.metavar or "|".join(action.choices or ())
+            name = f"{action.option_strings[-1]} {value}".strip()
+            rows.append((code(name), cell(action.help)))
+    return table(("option", "(default)"), rows)
+
+
+def kinds_of_faults() -> list[str]:
+    """Each member of the enumeration, and the text below it; those that are signals have none."""
+    (body,) = (
+        node.body
+        for node in ast.parse(inspect.getsource(Fault)).body
+        if isinstance(node, ast.ClassDef)
+    )
+    texts = {
+        before.targets[0].id: node.value.value
+        for before, node in itertools.pairwise(body)
+        if isinstance(before, ast.Assign)
+        and isinstance(before.targets[0], ast.Name)
+        and isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+    }
+    rows = (
+        (code(fault.value), cell(str(texts.get(fault.name, "The signal.")).replace("``", "`")))
+        for fault in Fault
+    )
+    plain = (
+        (kind, re.sub(r":\w+:`(\w+)`", r"`holdfast.testing.inject.\1()`", text))
+        for kind, text in rows
+    )
+    return table(("kind", "fault"), plain)
+
+
 # ---------------------------------------------------------------- the code itself
 def rooms() -> list[str]:
     """Each package: the first sentence of its docstring, and the part that names files."""
@@ -342,6 +390,9 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
     "process group fields": record("evidence.pure.evidence:GroupDigest"),
     "metrics": metrics,
     "rules of a hang": rules,
+    "accounts": accounts,
+    "options of chaos": options_of_chaos,
+    "kinds of faults": kinds_of_faults,
     "rooms": rooms,
     "claims seen on a GPU": seen_on_a_gpu,
     **{f"options: {group}": partial(options, group) for group in GROUPS if has_effect(group)},

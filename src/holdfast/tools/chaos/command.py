@@ -116,7 +116,7 @@ def _print(line: str) -> None:
 def _parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     words = list(words)
     own = words[: words.index("--")] if "--" in words else words
-    options = _parser().parse_args(own)
+    options = chaos_parser().parse_args(own)
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(1 << 32)
     command = words[len(own) + 1 :]
@@ -125,7 +125,8 @@ def _parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     return options, command
 
 
-def _parser() -> argparse.ArgumentParser:
+def chaos_parser() -> argparse.ArgumentParser:
+    """Reads the options; docs/chaos.md is made from their help."""
     parser = _ChaosParser(
         prog=_PROGRAM,
         usage=_USAGE,
@@ -136,12 +137,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--faults", type=_positive(int), default=10, metavar="N", help="how many (10)")
-    add("--seed", type=int, metavar="N", help="of the random numbers (a random one, printed)")
+    add(
+        "--seed",
+        type=int,
+        metavar="N",
+        help="the same seed, kinds and ranks give the same schedule (random, printed)",
+    )
     add(
         "--kinds",
         type=_kinds,
+        default=DEFAULT,
         metavar="K,...",
-        help="all that need no GPU; node, too, where there is a spare",
+        help="kinds to draw from (all that need no GPU)",
     )
     add("--ranks", type=_ranks, metavar="R,...", help="ranks that get faults (all)")
     add(
@@ -163,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_positive(float),
         default=120.0,
         metavar="S",
-        help="then the job counts as not recovered, and is started again (120)",
+        help="then a fault counts as not recovered; the job is started again (120)",
     )
     add(
         "--start-timeout",
@@ -184,8 +191,8 @@ def _parser() -> argparse.ArgumentParser:
         choices=[NO_SNAPSHOTS, NO_KEPT_STEPS, TORCHRUN],
         action="append",
         default=[],
-        help="the same faults without snapshots, without kept steps, or under torchrun, "
-        "afterwards; may be repeated",
+        help="run the same faults without snapshots, or under torchrun, afterwards, and show the "
+        "steps lost of both, side by side; may be repeated",
     )
     add("--output", type=Path, metavar="FOLDER", help="a new folder (chaos-SEED)")
     return parser

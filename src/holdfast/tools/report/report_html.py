@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.base import clock
 from holdfast.base.pure.printable import printable
 from holdfast.base.pure.wording import count, duration, restarts
-from holdfast.events.run.accounts import ACCOUNTS, LABELS
+from holdfast.events.run.accounts import ACCOUNTS, LABELS, meaning
 from holdfast.events.run.rank_spans import Span
 from holdfast.events.run.run_words import named
 from holdfast.tools.report import snapshot_facts
@@ -124,7 +124,8 @@ def _goodput(story: Story) -> Iterator[str]:
     yield '</div><table><thead><tr><th>account<th class="n">per rank<th class="n">share</thead>'
     for account, s, share in shares:
         yield (
-            f'<tr><td><span class="key {account}"></span>{escape(LABELS[account])}'
+            f'<tr title="{escape(meaning(account))}">'
+            f'<td><span class="key {account}"></span>{escape(LABELS[account])}'
             f'<td class="n">{duration(s / ranks)}<td class="n">{100 * share:.2f} %'
         )
     yield "</table></div></div>"
