@@ -298,6 +298,33 @@ def accounts() -> list[str]:
     return table(("account", "from", "to"), rows)
 
 
+PROBES = (
+    "gpu",
+    "xid",
+    "nvlink",
+    "nic:LinkStates",
+    "nic:LinkDowns",
+    "storage:Storage",
+    "host_probe",
+)
+"""Modules of holdfast.health, or a class in one."""
+
+
+def probes() -> list[str]:
+    """Of each probe: its first sentence, how it is asked for, and the verdicts that it may give."""
+    rows = []
+    for path in PROBES:
+        module, _, name = path.partition(":")
+        thing: object = importlib.import_module(f"holdfast.health.{module}")
+        text = _docstring(getattr(thing, name) if name else thing).replace("``", "`")
+        parts = [" ".join(part.split()) for part in text.split("\n\n")]
+        verdicts = dict(part.split(": ", 1) for part in parts if part.startswith(("Unh", "Sus")))
+        shown = [parts[0], *(part for part in parts if part.startswith("With "))]
+        found = (verdicts[name].removesuffix(".") for name in ("Unhealthy", "Suspect"))
+        rows.append((cell(" ".join(shown)), *map(cell, found)))
+    return table(("probe", "unhealthy", "suspect"), rows)
+
+
 # ---------------------------------------------------------------- holdfast chaos
 def options_of_chaos() -> list[str]:
     """As its ``--help`` shows them."""
@@ -391,6 +418,7 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
     "metrics": metrics,
     "rules of a hang": rules,
     "accounts": accounts,
+    "probes": probes,
     "options of chaos": options_of_chaos,
     "kinds of faults": kinds_of_faults,
     "rooms": rooms,

@@ -3,6 +3,12 @@
 The driver's own word counts: since version 570 it says which *recovery action* a GPU needs. Before
 that, memory that waits for a reset says it. Counts of errors alone keep no node out: an error that
 was contained has ended the process it hit, and the GPU goes on without the page.
+
+Unhealthy: "GPU is lost", "requires reset"; a recovery action (driver 570 and later); memory that
+could not be replaced, or waits for a reset.
+
+Suspect: contained memory errors; *drain and reset*, while ranks run; a GPU that is named and not
+there.
 """
 
 from __future__ import annotations

@@ -2,6 +2,11 @@
 
 Nothing here keeps a node out by itself: a launcher and its ranks go on with a full disk and a full
 /dev/shm as far as they can (docs/failure-model.md).
+
+Unhealthy: never.
+
+Suspect: less than 64 MiB in the run folder, TMPDIR or /dev/shm; 90 % of the host's files open,
+under 1024 for a process; the wall clock was set, or the host suspended, by more than 0.5 s.
 """
 
 from __future__ import annotations

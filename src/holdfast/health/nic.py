@@ -241,7 +241,14 @@ def _number(path: Path) -> int | None:
 
 # ---------------------------------------------------------------- the probes
 class LinkStates:
-    """Looks at the state of each port, and remembers those that were up."""
+    """Looks at the state of each network port, and remembers those that were up.
+
+    With ``--ft-enable-nic-healthcheck``, every port below ``/sys/class/infiniband``.
+
+    Unhealthy: not ACTIVE, and was up before or is physically linked.
+
+    Suspect: the same of a card that is nearest to no GPU of this node's ranks.
+    """
 
     def __init__(self, cards: Cards) -> None:
         self._cards = cards
@@ -264,7 +271,14 @@ class LinkStates:
 
 
 class LinkDowns:
-    """Looks whether cards have lost their links since the look before."""
+    """Looks whether network cards have lost their links since the look before.
+
+    With ``--ft-enable-nic-monitor``: ``link_downed``, on Ethernet also ``carrier_down_count``.
+
+    Unhealthy: the counter has grown; once.
+
+    Suspect: the same of a card that is nearest to no GPU of this node's ranks.
+    """
 
     def __init__(self, cards: Cards) -> None:
         self._cards = cards

@@ -2,6 +2,10 @@
 
 How many links a GPU has in use depends on the machine it is built into; a GPU with fewer than
 others of its kind in the same machine has lost some.
+
+Unhealthy: never.
+
+Suspect: fewer active links than another GPU of its kind here.
 """
 
 from __future__ import annotations

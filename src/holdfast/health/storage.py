@@ -116,7 +116,16 @@ class Places:
 
 
 class Storage:
-    """Looks at file systems."""
+    """Looks at file systems that come over the network, and at paths that the user names.
+
+    With ``--ft-enable-dist-storage-healthcheck`` Lustre's health file, Lustre and NFS mounts (the
+    first 64); and the paths of ``--ft-storage-health-check-path``.
+
+    Unhealthy: Lustre is not ``healthy``; a mount hangs for 15 s, or answers with an error; a path
+    is missing, hangs for 5 s, or answers with an error.
+
+    Suspect: never.
+    """
 
     def __init__(self, places: Places, path_look: PathLook | None = None) -> None:
         self._places = places

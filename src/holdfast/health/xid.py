@@ -2,6 +2,11 @@
 
 The driver names the remedy itself (``gpu.py``); the number names the error, beside the ranks that
 died of it. https://docs.nvidia.com/deploy/xid-errors lists them.
+
+Unhealthy: never.
+
+Suspect: any Xid since the look before, once, with its meaning, but for those of programs (13, 31,
+43, 45, 68, 69).
 """
 
 from __future__ import annotations
