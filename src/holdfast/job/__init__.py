@@ -1,11 +1,11 @@
 """The launchers of a job: membership, restarts, and the log that they share.
 
 ``pure/member.py`` is one launcher's part, ``leader.py`` decides for the job, ``membership.py`` has
-their messages, ``timing.py`` all times of their protocol and their order. Helpers of the leader:
-``nodes.py`` the launchers that are there, ``forming.py`` when the next cycle begins,
-``restarts.py`` whether there is one, ``incidents.py`` evidence of all ranks when one hangs,
-``state_choice.py`` the snapshot that a cycle begins from, ``keeping.py`` the steps kept at other
-nodes, ``assign.py`` the ranks of each node, ``rules.py`` the job's configuration, ``workload.py``
-which launchers belong to it, and which come after its end, ``job_words.py`` its facts in words,
-``exit_codes.py``.
+their messages, ``member_messages.py`` those between the machines of one launcher, ``timing.py`` all
+times of their protocol and their order. Helpers of the leader: ``nodes.py`` the launchers that are
+there, ``forming.py`` when the next cycle begins, ``restarts.py`` whether there is one,
+``incidents.py`` evidence of all ranks when one hangs, ``state_choice.py`` the snapshot that a cycle
+begins from, ``keeping.py`` the steps kept at other nodes, ``assign.py`` the ranks of each node,
+``rules.py`` the job's configuration, ``workload.py`` which launchers belong to it, and which come
+after its end, ``job_words.py`` its facts in words, ``exit_codes.py``.
 """

@@ -146,9 +146,8 @@ def chaos_parser() -> argparse.ArgumentParser:
     add(
         "--kinds",
         type=_kinds,
-        default=DEFAULT,
         metavar="K,...",
-        help="kinds to draw from (all that need no GPU)",
+        help="kinds to draw from (all that need no GPU; node, too, where there is a spare)",
     )
     add("--ranks", type=_ranks, metavar="R,...", help="ranks that get faults (all)")
     add(
@@ -191,8 +190,8 @@ def chaos_parser() -> argparse.ArgumentParser:
         choices=[NO_SNAPSHOTS, NO_KEPT_STEPS, TORCHRUN],
         action="append",
         default=[],
-        help="run the same faults without snapshots, or under torchrun, afterwards, and show the "
-        "steps lost of both, side by side; may be repeated",
+        help="run the same faults without snapshots, without kept steps, or under torchrun, "
+        "afterwards, and show the steps lost side by side; may be repeated",
     )
     add("--output", type=Path, metavar="FOLDER", help="a new folder (chaos-SEED)")
     return parser

@@ -5,5 +5,7 @@ host.py      facts about this host and its network, looked up within bounds
 advice.py    their meaning for a job (pure)
 limits.py    timeouts of holdfast beside torch's own (pure)
 faults.py    each kind of fault, with times (pure)
+losses.py    the training that a loss costs (pure)
+earlier_run.py  numbers of the script's last run
 page.py      text and JSON (pure)
 """
