@@ -92,7 +92,13 @@ def _run_stalls(wanted: argparse.Namespace) -> list[dict[str, Any]]:
     for silence_s in wanted.silences:
         with tempfile.TemporaryDirectory(prefix="holdfast_stalls_") as folder:
             done = stalls.run(
-                Path(folder), wanted.stalls, wanted.stall_jobs, STALL_S, silence_s, wanted.seed
+                Path(folder),
+                wanted.stalls,
+                wanted.stall_jobs,
+                STALL_S,
+                silence_s,
+                wanted.seed,
+                wanted.keep,
             )
         found.append(done)
         print(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import threading
 import time
@@ -11,14 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holdfast.job.pure.timing import Pace
 from tests.host_soak.hosts import TRAINING, wait_for
 from tests.host_soak.lives import lives, noted
 from tests.real.harness import Job, Launcher, launcher
 from tests.real.nodes import Nodes
 
 LAUNCHERS = 3
-GAP_S = (2.0, 5.0)
-"""Between the end of a stall and the next one of the same job: who slept asks, and is answered."""
+BEATS_BETWEEN = (1.0, 3.0)
+"""Between two stalls of a job, beyond the time in which a launcher that slept asks the leader."""
 
 
 @dataclass
@@ -117,8 +119,9 @@ def _trains(job: Job) -> bool:
 
 
 def _keep_stalling(one: _Stalled, until: int, stall_s: float, silence_s: float) -> None:
+    pace = Pace.of(silence_s)
     while one.done < until and not one.error:
-        time.sleep(one.rng.uniform(*GAP_S))
+        time.sleep(pace.ask_s + one.rng.uniform(*BEATS_BETWEEN) * pace.beat_s)
         one.done += _stall(one, stall_s, silence_s)
         if any(job.process.poll() is not None for job in one.jobs):
             one.error = "a launcher has ended"
@@ -131,13 +134,18 @@ def _why_not_healthy(one: _Stalled) -> str:
         cycles = {life.cycle for life in lives(number, noted(job.folder / "lives"))}
         if cycles != {0}:
             found.append(f"launcher {number} had ranks in cycles {sorted(cycles)}")
-        lost = ("no message from the leader", "gone on without", "leads the job now", "silent")
-        found += [line for line in job.stderr.splitlines() if any(it in line for it in lost)]
+        found += [line for line in job.stderr.splitlines() if "[ERROR]" in line]
     return "; ".join(found[:6])
 
 
 def run(
-    folder: Path, stalls: int, jobs: int, stall_s: float, silence_s: float, seed: int
+    folder: Path,
+    stalls: int,
+    jobs: int,
+    stall_s: float,
+    silence_s: float,
+    seed: int,
+    keep: str = "",
 ) -> dict[str, Any]:
     """Stall launchers so often, in so many jobs side by side."""
     with launcher(folder) as ft:
@@ -160,6 +168,10 @@ def run(
             one.nodes.end()
         for one in all_jobs:
             _end(one)
+            if one.error and keep:
+                for job in one.jobs:
+                    kept = Path(keep) / one.name / job.folder.name
+                    shutil.copytree(job.folder, kept, dirs_exist_ok=True)
     return {
         "stall_s": stall_s,
         "silence_s": silence_s,
