@@ -19,7 +19,7 @@ SETTLED_S = 200.0
 """A launcher without a majority waits for 130 s; a node that is awaited, 120 s."""
 END_S = 60.0
 HARMLESS_S = 3.0
-"""A fault that is no longer costs no ranks."""
+"""What stands still for no longer costs no ranks; a lost packet may come again much later."""
 AWAKE_BESIDE_S = 5.0
 """Ranks of a host that slept may run beside their successors for so long, if it has no leader."""
 
@@ -77,7 +77,7 @@ def _do(fault: Fault, job: HostJob) -> dict[str, Any]:
     found = job.lives()
     later = [life for life in found if life.cycle > before]
     cycles = job.cycle() - before
-    if fault.lasts_s <= HARMLESS_S:
+    if fault.lasts_s <= HARMLESS_S and fault.kind in ("launcher stopped", *SLEEPS):
         assert not cycles, f"{fault}: it cost {cycles} cycles"
     steps = [life.step_at for life in later]
     slept = dict.fromkeys(hosts, undone_at) if fault.kind in SLEEPS else {}
