@@ -77,7 +77,7 @@ def _do(fault: Fault, job: HostJob) -> dict[str, Any]:
     found = job.lives()
     later = [life for life in found if life.cycle > before]
     cycles = job.cycle() - before
-    if fault.lasts_s <= HARMLESS_S and fault.kind in ("launcher stopped", *SLEEPS):
+    if fault.lasts_s <= HARMLESS_S and fault.kind in ("launcher stopped", "processes frozen"):
         assert not cycles, f"{fault}: it cost {cycles} cycles"
     steps = [life.step_at for life in later]
     slept = dict.fromkeys(hosts, undone_at) if fault.kind in SLEEPS else {}

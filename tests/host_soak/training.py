@@ -33,7 +33,7 @@ def note(what: str, step: int) -> None:
 
 
 class Sockets:
-    """Ranks meet at rank 0; nobody's silence ends the wait, as in a collective."""
+    """Ranks meet at rank 0; no silence ends the wait, as in a collective."""
 
     def __init__(self) -> None:
         place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])

@@ -336,7 +336,10 @@ class Leader:
             self._knows_too_little = True
 
     def _step_down_if_due(self, now: float) -> None:
-        ended_at = self.lease.until() if self._lapsed_at is None else self._lapsed_at
+        lease = self.lease
+        ended_at = lease.until() if self._lapsed_at is None else self._lapsed_at
+        if self._superseded:  # no node is given the time that this leader slept
+            ended_at = max(lease.until(), lease.not_before)
         ranks_s = max(0.0, ended_at + self.pace.step_down_s - now)
         if ranks_s and not self._knows_too_little and not self._superseded:
             return
