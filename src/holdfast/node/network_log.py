@@ -198,13 +198,13 @@ class NetworkLog:
                     self._server.release(node, term, asks=asks, ahead=ahead)
             case ClaimKey():
                 self._claim(effect)
-            case Leads(term, round=last):
+            case Leads(term, round=last, ended=ended):
                 self._leave_link()
                 self._lead()
                 self._events += self._kept
                 self._kept = []
                 if self._election is None:
-                    self._call_others(term, last.leads_at)
+                    self._call_others(term, None if last.leader in ended else last.leads_at)
             case StepDown():
                 self._step_down()
             case SendOn(addr, port, joins):
@@ -546,7 +546,7 @@ class NetworkLog:
         self._on_news()
 
     def _call_others(self, term: int, before: Successor | None) -> None:
-        """A launcher that starts at the endpoint later, and the leader before, if it slept."""
+        """One that starts at the endpoint later; and the leader before, which may have slept."""
         assert self._loop is not None
         assert self._own is not None
         assert self._server is not None
