@@ -320,8 +320,9 @@ def probes() -> list[str]:
         parts = [" ".join(part.split()) for part in text.split("\n\n")]
         verdicts = dict(part.split(": ", 1) for part in parts if part.startswith(("Unh", "Sus")))
         shown = [parts[0], *(part for part in parts if part.startswith("With "))]
-        found = (verdicts[name].removesuffix(".") for name in ("Unhealthy", "Suspect"))
-        rows.append((cell(" ".join(shown)), *map(cell, found)))
+        found = (verdicts[verdict].removesuffix(".") for verdict in ("Unhealthy", "Suspect"))
+        named = code(module.removesuffix("_probe"))
+        rows.append((f"{named} {cell(' '.join(shown))}", *map(cell, found)))
     return table(("probe", "unhealthy", "suspect"), rows)
 
 
@@ -365,17 +366,17 @@ def kinds_of_faults() -> list[str]:
 
 # ---------------------------------------------------------------- the code itself
 def rooms() -> list[str]:
-    """Each package: the first sentence of its docstring, and the part that names files."""
-    rows = []
+    """A list: each package with the first sentence of its docstring, and the part with files."""
+    lines = []
     for path in sorted((ROOT / "src" / "holdfast").rglob("__init__.py")):
         text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
         summary, *rest = (" ".join(part.split()) for part in text.split("\n\n"))
-        files = " ".join(part for part in rest if ".py`" in part).replace("Read first: ", "")
+        files = " ".join(part for part in rest if ".py`" in part)
         room = path.parent.relative_to(ROOT / "src" / "holdfast").as_posix()
         if room != "." and (files or not room.endswith("pure")):
-            plain = (re.sub(r":\w+:`~?([^`]+)`", r"`\1`", each) for each in (summary, files))
-            rows.append((code(f"{room}/"), *(cell(each.replace("``", "`")) for each in plain)))
-    return table(("room", "does", "files"), rows)
+            words = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", f"{summary} {files}".strip())
+            lines.append(f"- **{code(f'{room}/')}** {words.replace('``', '`')}")
+    return lines
 
 
 # ---------------------------------------------------------------- the GPU suite
