@@ -16,6 +16,7 @@ from holdfast.job.pure import succession
 from holdfast.job.pure.assign import Policy as NodePolicy
 from holdfast.job.pure.leader import Effect, Event, LauncherEnded, Leader
 from holdfast.job.pure.leader_lease import LeaderLease
+from holdfast.job.pure.leader_watch import LeaderWatch
 from holdfast.job.pure.member import Member, MemberPhase
 from holdfast.job.pure.member_messages import LeaderMissing, LeaderReplaced
 from holdfast.job.pure.membership import JobOutcome, Join, StopCycle, Successor
@@ -268,7 +269,7 @@ def test_a_job_that_is_suspended_as_a_whole_restarts_nothing() -> None:
 
 def test_the_simulator_finds_launchers_that_do_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     """As all did that found on waking that they had received nothing for so long."""
-    monkeypatch.setattr(Member, "_on_waking", lambda _self, _now: None)
+    monkeypatch.setattr(LeaderWatch, "woke", lambda _self, _now: None)
     rules = Rules(NodePolicy(2, 2), max_restarts=3)
     faults = (Suspend(5.0, 0, 25.0), Suspend(5.0, 1, 25.0))
     assert run(Scenario(2, rules, faults=faults)).cycles > 1

@@ -23,8 +23,7 @@ again, as another node.
 
 It does not fence itself
 
-- where it has slept itself, before it has asked the leader, for ``ask_s``, once. Messages that
-  arrive then may be older than its sleep, and give it no more time than that;
+- where it has slept itself, before it has asked the leader, once (:mod:`.leader_watch`);
 - in a cycle that no other follows (``Round.is_last``), while none of its ranks has failed: the
   others cannot go on without it;
 - after a signal: when all launchers of a job are signalled, the leader may be the first that is
@@ -56,11 +55,12 @@ from holdfast.base.pure.common_events import (
     SignalArrived,
     TimePassed,
 )
-from holdfast.base.pure.excuse import overslept
 from holdfast.base.pure.never import assert_never
 from holdfast.evidence.pure.failure import signal_name
 from holdfast.job.pure import membership as msg
+from holdfast.job.pure.beats import Beats
 from holdfast.job.pure.exit_codes import Ending
+from holdfast.job.pure.leader_watch import LastCycle, LeaderWatch
 from holdfast.job.pure.member_messages import (
     CauseFound,
     CycleStopping,
@@ -99,8 +99,6 @@ from holdfast.job.pure.membership import (
 from holdfast.job.pure.timing import Pace
 from holdfast.job.pure.workload import difference
 
-_ANSWERING_NODES = 64
-"""Launchers of a larger job tell the leader with their next beat that they have a round."""
 MAX_CAUSE = 2000
 """Longest cause that is sent, in characters; the node's own report has the whole of it."""
 
@@ -150,16 +148,9 @@ class Member:
     """Of the last cycle; None: it runs, or has ended without one."""
     _keeps_signal_grace: bool = field(default=False, init=False)
     _last_words: LeaveJob | None = field(default=None, init=False)
-    _has_met_leader: bool = field(default=False, init=False)
     _news: int = field(default=0, init=False)
     """Number of the last that was logged."""
     _has_compared: bool = field(default=False, init=False)
-    _would_be_last: bool = field(default=False, init=False)
-    """Its round says so, and there may be a leader that does not know that round."""
-    _last_version: tuple[int, ...] = field(default=(), init=False)
-    """Of the newest round that says so."""
-    _is_last: bool = field(default=False, init=False)
-    """No other cycle can follow while these ranks run."""
     _fenced_s: float | None = field(default=None, init=False)
     """The ranks were ended after such a silence, and the leader does not know it."""
     _is_given_up: bool = field(default=False, init=False)
@@ -167,40 +158,17 @@ class Member:
     _returns: int = field(default=0, init=False)
     _are_ended: bool = field(default=False, init=False)
     """The ranks have SIGKILL already, because of a silence."""
-    _leader_at: float = field(default=0.0, init=False)
-    """When the last decision came."""
-    _fence_at: float = field(default=0.0, init=False)
-    _granted_until: float = field(default=math.inf, init=False)
-    """By the leader's lease; infinity: it has said nothing of that."""
-    _echo: int = field(default=0, init=False)
-    """Number of the leader's last beat."""
-    _answers_after: float | None = field(default=None, init=False)
-    """How long after a beat of the leader; None: before the first round."""
     _why_fenced: str = field(default="", init=False)
-    _has_reported_missing: bool = field(default=False, init=False)
-    _asks_until: float | None = field(default=None, init=False)
-    """After a sleep; None: there was none, or the leader has answered since."""
-    _asks_from: float = field(default=0.0, init=False)
-    _silent_s: float = field(default=0.0, init=False)
-    """How long the silence was then, or has been since, at least."""
-    _slept_s: float = field(default=0.0, init=False)
-    """How much of it this launcher slept."""
-    _handled_at: float = field(default=0.0, init=False)
-    _has_joined_since: bool = field(default=False, init=False)
-    """A round with this node follows that, and is not older."""
-    _beat_at: float = field(default=0.0, init=False)
-    _due_at: float | None = field(default=None, init=False)
-    _reported: int = field(default=-1, init=False)
     _job_reported: int = field(default=-1, init=False)
     _stands_by: int = field(default=-1, init=False)
     """The last cycle in which this node is a spare."""
-    _received: tuple[int, ...] = field(default=(), init=False)
-    """The version of the last round."""
-    _is_leaderless: bool = field(default=False, init=False)
     _effects: list[Effect] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self._first_name = self.node
+        self._leader = LeaderWatch(self.pace)
+        self._last_cycle = LastCycle()
+        self._beats = Beats(self.pace)
 
     @property
     def ranks_may_live_until(self) -> float | None:
@@ -215,14 +183,13 @@ class Member:
             return None
         if math.isinf(self.pace.silence_s) or self._is_patient or not self.ranks_alive:
             return None
-        pace = self.pace
-        return self._fence_at + (pace.killing_lease_s if self._are_ended else pace.lease_s)
+        return self._leader.killed_at(are_ended=self._are_ended)
 
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
         if self.phase in (MemberPhase.NEW, MemberPhase.DONE):
             return None
-        beat_at = math.inf if self._is_leaderless else self._beat_at
+        beat_at = math.inf if self._leader.is_leaderless else self._beats.at
         at = min(beat_at, self._patient_until(), self._missing_at())
         return None if math.isinf(at) else at
 
@@ -232,38 +199,33 @@ class Member:
 
         If one has failed, only the leader stops the others, so it is needed.
         """
-        return self._is_last and self._own_state is NodeState.HEALTHY
+        return self._last_cycle.is_certain and self._own_state is NodeState.HEALTHY
 
     def _patient_until(self) -> float:
         """When the silence of the leader has lasted too long."""
         if self.phase is MemberPhase.LEAVING:
             return math.inf
         if not self.ranks_alive:
-            return self._fence_at + self.pace.return_s
-        return math.inf if self._is_patient or self._are_ended else self._fence_at
+            return self._leader.leaves_at
+        return math.inf if self._is_patient or self._are_ended else self._leader.fence_at
 
     def _missing_at(self) -> float:
         """When the leader has been silent for so long that this node can vote for another one."""
-        is_known = self._is_leaderless or self._has_reported_missing or not self._has_met_leader
         must_end = self.ranks_alive and not self._are_ended
-        leaves = self.phase in (MemberPhase.LEAVING, MemberPhase.DONE)
-        if is_known or must_end or leaves:
+        if must_end or self.phase in (MemberPhase.LEAVING, MemberPhase.DONE):
             return math.inf
-        if self._all_ended_well and self.phase is MemberPhase.ACTIVE:
-            # Nothing is at stake but the job's end, which is near; the leader may sleep as long.
-            awake_at = self._leader_at if self._asks_until is None else self._asks_from
-            return max(self._leader_at, awake_at) + self.pace.silence_s
-        return max(self._leader_at + self.pace.fence_s, self._asks_until or 0.0)
+        ended_well = self._all_ended_well and self.phase is MemberPhase.ACTIVE
+        return self._leader.missing_at(ended_well=ended_well)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Effects of ``event``, in order."""
         self._effects = []
         if self.phase is MemberPhase.DONE:
             return self._effects
-        self._on_waking(now)
+        self._leader.woke(now)
         match event:
             case Begin():
-                self._leader_at, self._fence_at = now, now + self.pace.fence_s
+                self._leader.begin(now)
                 self._join()
             case RanksFailed(cycle, every=every, may_restart=may_restart, failure=failure):
                 if cycle == self.cycle:
@@ -285,7 +247,7 @@ class Member:
             case Unhealthy(text):
                 self._leave(LeaveJob(Ending.UNHEALTHY.code(), LeaveWhy.UNHEALTHY, text))
             case NodeReported(cycle):
-                self._reported = max(self._reported, cycle)
+                self._beats.reported(cycle)
             case HoldingsRead(cycle, holdings):
                 if cycle == self.cycle:
                     self._holdings, self._holdings_of = holdings, cycle
@@ -307,12 +269,8 @@ class Member:
             case LeaderReplaced(text, how):
                 self._on_replaced(text, how, now)
             case LeaderFound(waited_s):
-                self._is_leaderless = False
-                self._leader_at, self._echo, self._has_reported_missing = now, 0, False
-                self._fence_at, self._granted_until = now + self.pace.fence_s, math.inf
-                self._asks_until, self._slept_s = None, 0.0  # its decisions are of now, unless
-                if waited_s >= self.pace.fence_s:
-                    self._begin_to_ask(now + self.pace.ask_s, now)
+                self._leader.found(waited_s, now)
+                self._beats.leader_changes()
             case msg.Suspect(cycle=cycle):
                 if cycle == self.cycle and self.phase is MemberPhase.ACTIVE:
                     self._send(event)
@@ -322,69 +280,21 @@ class Member:
             case TimePassed():
                 pass
             case _:
-                self._has_met_leader = True
-                self._note_sign(event, now)
+                if self._leader.received(event, now):
+                    self._beats.at = now
                 self._follow(event, now)
         self._on_time(now)
-        self._due_at, self._handled_at = self.next_deadline(), now
+        self._leader.handled(now, self.next_deadline())
         return self._effects
-
-    def _on_waking(self, now: float) -> None:
-        """A launcher that slept asks the leader, by the beat that is due, and waits a little."""
-        excuse = overslept(self._due_at, now, self.pace.beat_s)
-        if excuse is not None and (self._asks_until is None or self._leader_at > self._asks_from):
-            until = excuse.extend(now, self.pace.ask_s)
-            self._begin_to_ask(until, now, slept_s=now - self._handled_at)
-            self._fence_at = max(self._fence_at, until)
-
-    def _note_sign(self, decision: msg.Decision, now: float) -> None:
-        """The leader was there when it sent this, which may have been before this node slept."""
-        self._has_reported_missing = False
-        is_late = now >= max(self._leader_at + self.pace.fence_s, self._asks_until or 0.0)
-        was_silent = is_late and self.phase is not MemberPhase.NEW
-        if was_silent and not self._asks(now):  # cut off, or the leader slept
-            self._begin_to_ask(now + self.pace.ask_s, now)
-            self._beat_at = now
-        self._leader_at = now
-        lease_s = decision.lease_s if isinstance(decision, msg.LeaderBeat) else None
-        if self._asks(now) and lease_s != 0.0:
-            self._fence_at = max(self._fence_at, now + self.pace.ask_s)
-        elif self._asks(now):
-            pass  # the leader may have slept as well: it asks the others
-        else:
-            self._asks_until, self._slept_s = None, 0.0
-            until = now + self.pace.fence_s
-            if lease_s:  # 0: over, or not begun; the leader may get one by the answer to this
-                # Also if it ends sooner: a beat that was under way for long has granted too much.
-                self._granted_until = now + lease_s
-                self._fence_at = min(until, self._granted_until)
-            else:
-                self._fence_at = max(self._fence_at, min(until, self._granted_until))
-
-    def _begin_to_ask(self, until: float, now: float, slept_s: float = 0.0) -> None:
-        self._asks_from, self._asks_until, self._has_joined_since = now, until, False
-        self._silent_s, self._slept_s = now - self._leader_at, slept_s
-
-    def _asks(self, now: float) -> bool:
-        """Whether this launcher slept, and does not know yet if the others went on."""
-        return self._asks_until is not None and now < self._asks_until
 
     # ------------------------------------------------------------ decisions of the leader
     def _follow(self, decision: msg.Decision, now: float) -> None:
         match decision:
             case msg.Round():
-                self._received = decision.version if decision.successors else ()
-                self._answers_after = 0.0
-                if len(decision.electorate) > _ANSWERING_NODES:
-                    place = decision.place_of(self.node)
-                    share = place.group_rank / len(decision.places) if place is not None else 1.0
-                    self._answers_after = share * self.pace.beat_s / 2
-                elif decision.successors:
-                    self._beat_at = now
-                may_be_old = self._asks(now) and not self._has_joined_since
-                self._on_round(decision, may_be_old=may_be_old and not decision.is_last)
-                if decision.is_last:
-                    self._last_version = decision.version
+                self._beats.on_round(decision, self.node, now)
+                may_be_old = self._leader.may_be_old(now) and not decision.is_last
+                self._on_round(decision, may_be_old=may_be_old)
+                self._last_cycle.received(decision)
             case msg.StopCycle(cycle=cycle):
                 if cycle == self.cycle:
                     self._on_stop(decision)
@@ -396,7 +306,8 @@ class Member:
                 elif node == self.node:
                     self._fence(f"refused by the leader: {why}")
             case msg.LeaderBeat(waits=waits, reported=reported, news=news):
-                self._answer(decision, now)
+                self._beats.on_leader_beat(decision, now)
+                self._last_cycle.settled(decision.settled, self.cycle)
                 if self.phase is MemberPhase.ACTIVE and self._job_reported < reported == self.cycle:
                     self._job_reported = reported
                     self._effects.append(JobReported(reported))
@@ -420,14 +331,6 @@ class Member:
             case _:
                 assert_never(decision)
 
-    def _answer(self, beat: msg.LeaderBeat, now: float) -> None:
-        """In large jobs launchers answer one after the other."""
-        self._echo = beat.number
-        if self._would_be_last and beat.settled and beat.settled[1] == self.cycle:
-            self._is_last = True
-        if self._answers_after is not None and beat.number:
-            self._beat_at = now + self._answers_after
-
     def _on_round(self, formed: msg.Round, *, may_be_old: bool) -> None:
         place = formed.place_of(self.node)
         if self.phase is MemberPhase.WAITING and place is not None and formed.cycle > self.cycle:
@@ -441,12 +344,11 @@ class Member:
             self._stop = None
             self._report_difference(formed)
             self._are_ended, self._fenced_s = False, None
-            self._would_be_last, self._why_fenced = formed.is_last, ""
-            follows_last = not formed.after or formed.after == self._last_version
-            self._is_last = formed.is_last and follows_last
+            self._why_fenced = ""
+            self._last_cycle.began(formed)
             if may_be_old:
                 self.phase, self.ranks_alive = MemberPhase.STOPPING, False
-                self._report_fenced(self._silent_s)
+                self._report_fenced(self._leader.silent_s)
                 return
             self._effects.append(StartRanks(formed, place))
         elif self.phase is MemberPhase.WAITING and self.node in formed.spares:
@@ -536,7 +438,7 @@ class Member:
         if cycle != self.cycle or not self.ranks_alive:
             return
         self.ranks_alive = False
-        if self.phase is MemberPhase.STOPPING and self._is_leaderless:
+        if self.phase is MemberPhase.STOPPING and self._leader.is_leaderless:
             self._cycle_over()
         elif self.phase is MemberPhase.STOPPING and self._fenced_s is not None:
             self._report_fenced(self._fenced_s)
@@ -556,7 +458,7 @@ class Member:
             self.node,
             self.cycle,
             NodeState.FAILED,
-            msg.FailureReport(self._why_fenced or self._no_message(silent_s)),
+            msg.FailureReport(self._why_fenced or self._leader.why_silent(silent_s)),
             self._may_restart,
             self._request(),
             unheard_s=silent_s,
@@ -611,7 +513,7 @@ class Member:
         if asks is None:
             self._join()
         elif asks.action == SHUTDOWN:
-            if self._is_leaderless:
+            if self._leader.is_leaderless:
                 self._join()  # with a vote
             self.phase = MemberPhase.WAITING  # for the End that follows
             self._send(asks)
@@ -622,7 +524,8 @@ class Member:
             self._leave(LeaveJob(Ending.EXCLUDED.code(), LeaveWhy.EXCLUDED, text))
 
     def _join(self) -> None:
-        self.phase, self._has_joined_since = MemberPhase.WAITING, True
+        self.phase = MemberPhase.WAITING
+        self._leader.joined()
         report = None if self._cause is None else _cut(self._cause)
         holdings = self._holdings
         if holdings is not None and self._holdings_of != self.cycle:
@@ -650,8 +553,9 @@ class Member:
         """The leader is gone: no ranks of this cycle may be alive when another one leads."""
         if self.phase is MemberPhase.LEAVING:
             return
-        self._is_leaderless, self._fenced_s, self._echo = True, None, 0
-        self._fence_at = now
+        self._leader.lost(now)
+        self._beats.leader_changes()
+        self._fenced_s = None
         if not self.ranks_alive:
             self._cycle_over()
             return
@@ -690,7 +594,7 @@ class Member:
 
     def _fence_ranks(self, silent_s: float) -> None:
         """End the ranks: others may go on without them; or the leader sleeps, and comes back."""
-        why = self._why_fenced = self._no_message(silent_s)
+        why = self._why_fenced = self._leader.why_silent(silent_s)
         self._note(
             "error",
             f"{why}: this node ends its ranks, and waits up to {self.pace.return_s:g} s for it or "
@@ -730,31 +634,23 @@ class Member:
         if self.phase in (MemberPhase.NEW, MemberPhase.DONE):
             return
         if now >= self._patient_until():
-            silent_s = max(now - self._leader_at, 0.001)
+            silent_s = max(now - self._leader.leader_at, 0.001)
             if self.ranks_alive:
                 self._fence_ranks(silent_s)
-            elif self._has_met_leader:
-                self._fence(self._no_message(silent_s), silent_s)
+            elif self._leader.has_met:
+                self._fence(self._leader.why_silent(silent_s), silent_s)
             else:
                 self._fence("no message from any leader of the job came", silent_s)
         if now >= self._missing_at():
-            self._has_reported_missing = True
-            self._effects.append(LeaderMissing(now - self._leader_at))
+            self._effects.append(LeaderMissing(self._leader.reported(now)))
         if any(isinstance(effect, msg.Message) for effect in self._effects):
-            self._beat_at = now + self.pace.beat_s
-        elif now >= self._beat_at and not self._is_leaderless:
-            self._send(msg.Beat(self.node, self._reported, self._received, self._echo))
-            self._beat_at = now + self.pace.beat_s
+            self._beats.sent(now)
+        elif now >= self._beats.at and not self._leader.is_leaderless:
+            self._send(self._beats.next(self.node))
+            self._beats.sent(now)
 
     def _send(self, message: msg.Message) -> None:
         self._effects.append(message)
 
     def _note(self, level: str, text: str) -> None:
         self._effects.append(Note(level, text))
-
-    def _no_message(self, for_s: float) -> str:
-        if for_s < self.pace.fence_s - self.pace.beat_s and not self._slept_s:
-            return "the leader of the job has not had an answer of most of its launchers in time"
-        text = f"no message from the leader of the job for {for_s:.1f} s"
-        slept = f", in {self._slept_s:.1f} s of which this launcher did nothing itself"
-        return text + slept if self._slept_s else text

@@ -1,0 +1,69 @@
+"""When a launcher sends the leader a beat, and the news in it.
+
+Pure. Times are seconds on the launcher's clock. A beat goes out where no other message did for
+``beat_s``, and sooner as the answer to a beat of the leader: its lease counts those. In a large job
+launchers answer one after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.job.pure import membership as msg
+from holdfast.job.pure.timing import Pace
+
+ANSWERING_NODES = 64
+"""Launchers of a larger job tell the leader with their next beat that they have a round."""
+
+
+@dataclass
+class Beats:
+    """Of one launcher.
+
+    Attributes:
+        at: When the next one is due.
+    """
+
+    pace: Pace
+
+    at: float = field(default=0.0, init=False)
+    _reported: int = field(default=-1, init=False)
+    _received: tuple[int, ...] = field(default=(), init=False)
+    """The version of the last round."""
+    _echo: int = field(default=0, init=False)
+    """Number of the leader's last beat."""
+    _answers_after: float | None = field(default=None, init=False)
+    """How long after a beat of the leader; None: before the first round."""
+
+    def next(self, node: str) -> msg.Beat:
+        """The one that is due."""
+        return msg.Beat(node, self._reported, self._received, self._echo)
+
+    def sent(self, now: float) -> None:
+        """A message of this launcher is on its way, a beat or another one."""
+        self.at = now + self.pace.beat_s
+
+    def reported(self, cycle: int) -> None:
+        """A rank of this node has reported to its monitor."""
+        self._reported = max(self._reported, cycle)
+
+    def leader_changes(self) -> None:
+        """The beats of the leader before do not count."""
+        self._echo = 0
+
+    def on_round(self, formed: msg.Round, node: str, now: float) -> None:
+        """The leader learns that this launcher has it."""
+        self._received = formed.version if formed.successors else ()
+        self._answers_after = 0.0
+        if len(formed.electorate) > ANSWERING_NODES:
+            place = formed.place_of(node)
+            share = place.group_rank / len(formed.places) if place is not None else 1.0
+            self._answers_after = share * self.pace.beat_s / 2
+        elif formed.successors:
+            self.at = now
+
+    def on_leader_beat(self, beat: msg.LeaderBeat, now: float) -> None:
+        """Answer it."""
+        self._echo = beat.number
+        if self._answers_after is not None and beat.number:
+            self.at = now + self._answers_after

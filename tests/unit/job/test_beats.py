@@ -1,0 +1,53 @@
+"""When a launcher sends a beat, and the news in it."""
+
+from __future__ import annotations
+
+from holdfast.job.pure.beats import ANSWERING_NODES, Beats
+from holdfast.job.pure.membership import Beat, CyclePlace, LeaderBeat, Round, Successor
+from holdfast.job.pure.timing import Pace
+
+PACE = Pace()
+
+
+def formed(nodes: int) -> Round:
+    places = tuple(CyclePlace(f"n{k}", k, 1, k, f"10.0.0.{k}") for k in range(nodes))
+    return Round(0, places, successors=(Successor("n1", "10.0.0.1", 9),))
+
+
+def test_a_beat_follows_a_silence_of_this_launcher() -> None:
+    one = Beats(PACE)
+    one.sent(4.0)
+    assert one.at == 4.0 + PACE.beat_s
+    assert one.next("n1") == Beat("n1")
+
+
+def test_it_carries_the_round_the_last_beat_of_the_leader_and_a_rank_that_reported() -> None:
+    one = Beats(PACE)
+    one.on_round(formed(2), "n1", 1.0)
+    one.on_leader_beat(LeaderBeat(number=7), 2.0)
+    one.reported(0)
+    assert one.at == 2.0
+    assert one.next("n1") == Beat("n1", 0, (0, 0, 0), 7)
+    one.leader_changes()
+    assert one.next("n1").echo == 0
+
+
+def test_before_the_first_round_no_beat_of_the_leader_is_answered() -> None:
+    one = Beats(PACE)
+    one.sent(0.0)
+    one.on_leader_beat(LeaderBeat(number=1), 1.0)
+    assert one.at == PACE.beat_s
+
+
+def test_in_a_large_job_launchers_answer_one_after_the_other() -> None:
+    nodes = 2 * ANSWERING_NODES
+    ends = []
+    for node in (0, nodes // 2, nodes - 1):
+        one = Beats(PACE)
+        one.sent(0.0)
+        one.on_round(formed(nodes), f"n{node}", 0.0)
+        assert one.at == PACE.beat_s, "the round itself is answered with the next beat"
+        one.on_leader_beat(LeaderBeat(number=1), 1.0)
+        ends.append(one.at)
+    assert ends == sorted(set(ends))
+    assert ends[-1] < 1.0 + PACE.beat_s / 2
