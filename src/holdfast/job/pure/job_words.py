@@ -12,6 +12,7 @@ from holdfast.evidence.pure.evidence import Missing
 from holdfast.job.pure.assign import NAMED, AssignmentNote, NodeDesc, NoteOn, and_more, name_some
 from holdfast.job.pure.forming import Forming
 from holdfast.job.pure.nodes import Nodes
+from holdfast.job.pure.running import RunningCycle
 from holdfast.job.pure.timing import VERDICT_SHARE
 
 _FIRST = 4
@@ -124,12 +125,13 @@ def wait_for_cycle(forming: Forming, now: float, *, is_decided: bool) -> str:
     )
 
 
-def wait_for_place(nodes: Nodes, cycle: int, active: int, grows_in_s: float | None) -> str:
-    """For spares of the cycle that runs; ``grows_in_s`` None: it will not be stopped for them."""
-    on = count(active, "node")
-    text = f"cycle {cycle} runs on {on}; waiting for a place: {ready_nodes(nodes)}"
-    if grows_in_s is None:
+def wait_for_place(running: RunningCycle, number: int, now: float) -> str:
+    """For spares of the cycle that runs."""
+    on = count(len(running.states), "node")
+    text = f"cycle {number} runs on {on}; waiting for a place: {ready_nodes(running.nodes)}"
+    if running.grow_at is None:
         return text
+    grows_in_s = max(0.0, running.grow_at - now)
     return f"{text}; it will be stopped in {grows_in_s:.0f} s, and go on with more nodes"
 
 

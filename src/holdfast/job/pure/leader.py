@@ -42,7 +42,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -51,7 +50,6 @@ from holdfast.base.pure.common_events import Begin, IterationRead, Note, TimePas
 from holdfast.base.pure.excuse import overslept
 from holdfast.base.pure.never import assert_never
 from holdfast.base.pure.value import Value
-from holdfast.base.pure.wording import count
 from holdfast.job.pure import job_words as words
 from holdfast.job.pure import membership as msg
 from holdfast.job.pure.assign import Assignment, AssignmentError, AssignmentNote, assign, name_some
@@ -69,7 +67,8 @@ from holdfast.job.pure.membership import (
 )
 from holdfast.job.pure.nodes import Nodes
 from holdfast.job.pure.restarts import Restarts
-from holdfast.job.pure.rules import RestartPolicy, Rules
+from holdfast.job.pure.rules import Rules
+from holdfast.job.pure.running import RunningCycle
 from holdfast.job.pure.state_choice import StateChoice
 from holdfast.job.pure.succession import Leads, Settling
 from holdfast.job.pure.timing import NEWS_S, Pace
@@ -164,16 +163,7 @@ class Leader:
 
     nodes: Nodes = field(default_factory=Nodes, init=False)
     _news: News = field(default_factory=News, init=False)
-    _ranks: dict[str, int] = field(default_factory=dict, init=False)
     _noted: set[AssignmentNote] = field(default_factory=set, init=False)
-    # the cycle that runs
-    _states: dict[str, NodeState | None] = field(default_factory=dict, init=False)
-    _tally: Counter[NodeState | None] = field(default_factory=Counter, init=False)
-    _grow_at: float | None = field(default=None, init=False)
-    _newcomer: str = field(default="", init=False)
-    """The last node that joined since it began; empty: none did."""
-    _is_last: bool = field(default=False, init=False)
-    """See :attr:`.Round.is_last`."""
     _newest: int = field(default=-1, init=False)
     """The last cycle of any node: the leader before may have formed one that only some received."""
     _may_form_from: float = field(default=0.0, init=False)
@@ -211,7 +201,8 @@ class Leader:
     _effects: list[Effect] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        self._forming = Forming(self.rules, self.pace, self.nodes)
+        about = self.rules, self.pace, self.nodes
+        self._forming, self._running = Forming(*about), RunningCycle(*about)
         self._restarts = Restarts(self.rules)
         self.incidents = Incidents(self.rules.evidence_s, self.rules.stall)
         self._state = StateChoice(self.rules.snapshot_progress)
@@ -239,9 +230,9 @@ class Leader:
             if self._forming.form_at is not None:
                 at = min(at, self._forming.form_at)
         elif self.phase is LeaderPhase.RUNNING:
-            due_at = self.incidents.until or self._grow_at
+            due_at = self.incidents.until or self._running.grow_at
             at = at if due_at is None else min(at, due_at)
-            at = min(at, self._awaited_until(), self._revise_at(), self._keeping.due_at)
+            at = min(at, self._running.awaited_until(), self._revise_at(), self._keeping.due_at)
         elif self.phase is LeaderPhase.ENDING:
             at = min(at, self._close_by)
         return None if math.isinf(at) else at
@@ -429,7 +420,9 @@ class Leader:
                 self.incidents.answered(message)
             case msg.SnapshotCosts():
                 runs = self.phase is LeaderPhase.RUNNING
-                cadence = self._state.cost(message, self.cycle, self._states) if runs else None
+                cadence = (
+                    self._state.cost(message, self.cycle, self._running.states) if runs else None
+                )
                 if cadence is not None:
                     self._publish(cadence)
                     self._keeping.set_cadence(cadence.every)
@@ -499,7 +492,7 @@ class Leader:
     def _on_join(self, join: msg.Join, now: float) -> None:
         node = join.node
         self._newest = max(self._newest, join.have_cycle)
-        was_in_it = node in self._states
+        was_in_it = node in self._running.states
         if was_in_it and (self.phase is LeaderPhase.RUNNING or join.have_cycle < self.cycle):
             return  # a late copy: an active node joins again only after a Stop
         if node not in self.nodes.alive and self._refuses_workload(join):
@@ -518,28 +511,24 @@ class Leader:
         self.nodes.ready[node] = None
         self._forming.is_hopeless = False
         if self.phase is LeaderPhase.RUNNING and is_new:
-            self._newcomer = node
-            rules = self.rules
-            may_grow = rules.grow and rules.restart is RestartPolicy.ANY_FAILED
-            if may_grow and len(self._states) < rules.nodes.wanted:
-                self._grow_at = self._restarts.started_at + rules.grow_cooldown_s
+            self._running.joined(node, self._restarts.started_at)
 
     def _has_missed_round(self, offer: msg.Offer) -> bool:
         """It has a place in the cycle that runs, and has looked for another leader instead."""
         formed = self._formed
         if formed is None or not self._is_at_work(offer.node):
             return False
-        is_healthy = self._states[offer.node] is NodeState.HEALTHY
+        is_healthy = self._running.states[offer.node] is NodeState.HEALTHY
         return is_healthy and offer.last < formed.version and offer.join.have_cycle < self.cycle
 
     def _on_return(self, join: msg.Join, now: float) -> None:
         """It could not reach this leader, has ended its ranks, and looked for another leader."""
-        if self.phase is not LeaderPhase.RUNNING or join.node not in self._states:
+        if self.phase is not LeaderPhase.RUNNING or join.node not in self._running.states:
             return
         if self._is_at_work(join.node):
             cause = "nothing came from the leader, and it ended its ranks"
             report = msg.FailureReport(f"{self.nodes.shown(join.node)} was cut off: {cause}")
-            self._set_state(join.node, NodeState.FAILED)
+            self._running.set_state(join.node, NodeState.FAILED)
             self._restarts.reported(join.node, report)
             self._judge(report.cause, join.node, now, StopWhy.LOST)
         if self.phase is LeaderPhase.RUNNING:
@@ -598,13 +587,12 @@ class Leader:
         if not is_over and not self.rules.is_of_one:
             self._note("warning", lost)
         if self._is_at_work(node):
-            self._set_state(node, None)
+            self._running.set_state(node, None)
             self._judge(lost, node, now, StopWhy.LOST)
 
     def _is_at_work(self, node: str) -> bool:
         """Whether it is in the cycle that runs, and has not completed it."""
-        at_work = self._states.get(node, NodeState.SUCCEEDED)
-        return self.phase is LeaderPhase.RUNNING and at_work is not NodeState.SUCCEEDED
+        return self.phase is LeaderPhase.RUNNING and self._running.is_at_work(node)
 
     # ------------------------------------------------------------ a cycle forms
     def _begin(self, now: float) -> None:
@@ -622,7 +610,7 @@ class Leader:
         """Go on with the job of a leader that has died."""
         formed, stop = before.round, before.stop
         self.cycle = formed.cycle
-        self._ranks = {place.node: place.group_rank for place in formed.places}
+        self._running.ranks = {place.node: place.group_rank for place in formed.places}
         self._settling = Settling(before.electorates)
         self.lease.inherit(before.electorates, before.leases_until)
         if not self.lease.is_held(now):
@@ -671,7 +659,7 @@ class Leader:
         forming = self._forming
         forming.form_at = None
         late = now >= forming.join_by
-        if late and self._is_last and self._restarts.cause is None and forming.awaited:
+        if late and self._running.is_last and self._restarts.cause is None and forming.awaited:
             cause = f"not all nodes have said that their ranks of cycle {self.cycle} are gone"
             late_ones = name_some([self.nodes.alive[node] for node in sorted(forming.awaited)])
             # Enough may be there; but the others' ranks may live, and no restart is left.
@@ -731,17 +719,13 @@ class Leader:
         places = assignment.places
         for place in places:
             del self.nodes.ready[place.node]
-        self._ranks = assignment.group_ranks
-        self._states = dict.fromkeys(self._ranks, NodeState.HEALTHY)
-        self._tally = Counter({NodeState.HEALTHY: len(places)})
-        self._grow_at = None
-        self._newcomer = ""
         self._held = None
         self._news.forget()
         ended_by = self._restarts.ended_by
         self._restarts.cycle_started(now)
         parts = self._keepers(places)
         self._unaccounted.clear()
+        everyone = *(place.node for place in places), *assignment.spares
         formed = msg.Round(
             cycle=self.cycle,
             places=places,
@@ -756,18 +740,18 @@ class Leader:
             term=self.term,
             leader=self.home,
             leads_at=self._leads_at(),
-            successors=self._successors((*self._ranks, *assignment.spares)),
+            successors=self._successors(everyone),
             restarts_left=self._restarts.left,
             after=self._last_version(),
             beginning=self._state.begin(
                 self.cycle, self.term, places, self._keeping.kept, may_move=bool(parts)
             ),
             keepers=parts,
-            witness=self._witness_beside((*self._ranks, *assignment.spares)),
+            witness=self._witness_beside(everyone),
         )
         if len(formed.electorate) <= _REVISED_NODES:
             formed = dataclasses.replace(formed, since=self._settling.since())
-        self._is_last = formed.is_last
+        self._running.began(assignment.group_ranks, is_last=formed.is_last)
         self._publish_round(formed, now)
         self._keeping.begin(formed, now)
         self.incidents.cycle_began(formed)
@@ -827,7 +811,7 @@ class Leader:
 
     def _witness(self) -> str:
         """That would have a vote, if the spares were named anew."""
-        return self._witness_beside((*self._states, *self.nodes.ready))
+        return self._witness_beside((*self._running.states, *self.nodes.ready))
 
     def _witness_beside(self, nodes: Iterable[str]) -> str:
         """A launcher that has come back as another node has one vote."""
@@ -840,7 +824,7 @@ class Leader:
             self._formed,
             spares=spares,
             leads_at=self._leads_at(),
-            successors=self._successors((*self._states, *spares)),
+            successors=self._successors((*self._running.states, *spares)),
             revision=self._formed.revision + 1,
             after=self._formed.version,
             witness=self._witness(),
@@ -865,7 +849,7 @@ class Leader:
         while not forming.is_hopeless and not nodes.awaits_claimants:
             ready = [nodes.alive[node] for node in nodes.ready]
             try:
-                return assign(ready, self.rules.nodes, self._ranks)
+                return assign(ready, self.rules.nodes, self._running.ranks)
             except AssignmentError as error:
                 forming.why_not = error
                 refused = nodes.at_fault(error, self.pace.beat_s)
@@ -885,22 +869,20 @@ class Leader:
         is_decided = self._restarts.cause is None
         if self.phase is LeaderPhase.FORMING:
             news = self._forming.news(is_decided=is_decided)
-        elif self.phase is LeaderPhase.RUNNING and self._newcomer:
+        elif self.phase is LeaderPhase.RUNNING and self._running.newcomer:
             news = (len(self.nodes.ready),)
         if not self._news.are_due(news, self.cycle, now):
             return
         if self.phase is LeaderPhase.FORMING:
             self._news.text = words.wait_for_cycle(self._forming, now, is_decided=is_decided)
         else:
-            grows_in_s = None if self._grow_at is None else max(0.0, self._grow_at - now)
-            active = len(self._states)
-            self._news.text = words.wait_for_place(self.nodes, self.cycle, active, grows_in_s)
+            self._news.text = words.wait_for_place(self._running, self.cycle, now)
         self._publish_beat(now)
 
     # ------------------------------------------------------------ a cycle runs
     def _on_state(self, message: msg.StateChanged, now: float) -> None:
         node, state = message.node, message.state
-        known = self._states.get(node)
+        known = self._running.states.get(node)
         if message.cycle != self.cycle or known is None:
             return  # of another cycle, or not in this one
         restarts = self._restarts
@@ -916,9 +898,9 @@ class Leader:
             failure, why = self._why_unheard(message, now)
         if self.phase is LeaderPhase.FORMING and message.unheard_s:  # of this cycle: others lost it
             restarts.reported(node, failure)
-        if self.phase is not LeaderPhase.RUNNING or _SEVERITY[state] <= _SEVERITY[known]:
+        if self.phase is not LeaderPhase.RUNNING or not self._running.is_news(node, state):
             return  # decided, or overtaken by worse news
-        self._set_state(node, state)
+        self._running.set_state(node, state)
         if failure.cause and state is not NodeState.LEAVING:
             restarts.reported(node, failure)
         self._judge(failure.cause, node, now, why)
@@ -940,39 +922,21 @@ class Leader:
         )
         return msg.FailureReport(cause), StopWhy.LEADER_SLEPT
 
-    def _set_state(self, node: str, state: NodeState | None) -> None:
-        self._tally[self._states[node]] -= 1
-        self._tally[state] += 1
-        self._states[node] = state
-
     def _judge(self, cause: str, node: str, now: float, why: StopWhy) -> None:
         """One node's state changed: does the cycle go on?"""
-        succeeded = self._tally[NodeState.SUCCEEDED]
-        leaving = self._tally[NodeState.LEAVING]
-        running = self._tally[NodeState.HEALTHY] + leaving
-        if leaving and leaving + self._tally[None] == len(self._states):
-            return  # the whole job was signalled: nodes that still save their work may finish
-        if self.rules.survives_ranks:
-            running += self._tally[NodeState.UNHEALTHY]  # which is: ranks failed, and others run
-        if self.rules.restart is RestartPolicy.ANY_FAILED or self.rules.is_of_one:
-            if succeeded == len(self._states):
-                self._end(Ending.SUCCEEDED, "all ranks succeeded", now)
-            elif succeeded + running < len(self._states):
-                self._fail(cause, node, why, now)
-        elif running == 0 and succeeded >= self.rules.nodes.min_nodes:
-            self._end(Ending.SUCCEEDED, f"{count(succeeded, 'node')} succeeded", now)
-        elif running + succeeded < self.rules.nodes.min_nodes:
-            cause = (
-                f"{count(running + succeeded, 'node')} healthy or succeeded, at least "
-                f"{self.rules.nodes.min_nodes} needed; last: {cause}"
-            )
+        if (over := self._running.over(cause)) is None:
+            return
+        ending, cause = over
+        if ending is Ending.SUCCEEDED:
+            self._end(ending, cause, now)
+        else:
             self._fail(cause, node, why, now)
 
     def _on_suspect(self, suspect: msg.Suspect, now: float) -> None:
         runs = self.phase is LeaderPhase.RUNNING and suspect.cycle == self.cycle
-        if runs and suspect.node in self._states and self.incidents.is_news(suspect):
+        if runs and suspect.node in self._running.states and self.incidents.is_news(suspect):
             alive = self.nodes.alive
-            hosts = {n: alive[n].hostname if n in alive else None for n in self._states}
+            hosts = {n: alive[n].hostname if n in alive else None for n in self._running.states}
             self._publish(self.incidents.open(suspect, hosts, now))
 
     def _conclude_incident(self, now: float) -> None:
@@ -1014,27 +978,12 @@ class Leader:
                 failure=msg.FailureReport() if why is StopWhy.GROWTH else restarts.of_node(node),
             )
         )
-        self._forming.awaited = {node for node in self._states if node in self.nodes.alive}
+        self._forming.awaited = {node for node in self._running.states if node in self.nodes.alive}
         self._open(earliest_at)
 
     def _grow(self, now: float) -> None:
-        """Stop for the newcomers if there will be more ranks with them, and all is well."""
-        self._grow_at = None
-        if self._tally[NodeState.HEALTHY] < len(self._states) or not self.nodes.ready:
-            return
-        is_silent = self.nodes.awaited or self.nodes.silent_at(self.pace.fence_s) <= now
-        if self._is_last and is_silent:
-            self._grow_at = now + self.pace.silence_s  # it might be waited for in vain
-            return
-        everyone = [self.nodes.alive[node] for node in (*self._states, *self.nodes.ready)]
-        try:
-            after = len(assign(everyone, self.rules.nodes, self._ranks).places)
-        except AssignmentError:
-            return  # reported when it matters: when the next cycle forms
-        if after > len(self._states):
-            grown = f"from {count(len(self._states), 'node')} to {after}"
-            cause = f"{self.nodes.shown(self._newcomer)} joined, and the job grows {grown}"
-            self._stop(cause, self._newcomer, now, StopWhy.GROWTH)
+        if (cause := self._running.why_grow(now)) is not None:
+            self._stop(cause, self._running.newcomer, now, StopWhy.GROWTH)
 
     # ------------------------------------------------------------ the end, and time
     def _end(
@@ -1076,7 +1025,8 @@ class Leader:
         if self.phase is LeaderPhase.RUNNING:
             self._conclude_incident(now)
         may_grow = self.phase is LeaderPhase.RUNNING and not self.incidents.is_open
-        if may_grow and self._grow_at is not None and now >= self._grow_at:
+        grow_at = self._running.grow_at
+        if may_grow and grow_at is not None and now >= grow_at:
             self._grow(now)
         if self.phase is LeaderPhase.RUNNING and now >= self._revise_at():
             self._revise(now)
@@ -1111,7 +1061,7 @@ class Leader:
                 )
             else:
                 self._lose(node, words.silent_for(silent_s), now, silent_s=silent_s)
-        while now >= self._awaited_until():
+        while self.phase is LeaderPhase.RUNNING and now >= self._running.awaited_until():
             longest = self.nodes.longest_awaited(silence_s)
             assert longest is not None
             silent_s = self.nodes.silence_of(longest[0], now)
@@ -1119,21 +1069,11 @@ class Leader:
 
     def _waits_for(self, node: str) -> bool:
         """Whether a node of the last cycle may still have ranks: no other can take its place."""
-        if not self._is_last or node not in self._states:
+        if not self._running.is_last or node not in self._running.states:
             return False
         if self.phase is LeaderPhase.FORMING:
             return self._restarts.cause is None and node in self._forming.awaited
         return self._is_at_work(node)
-
-    def _awaited_until(self) -> float:
-        """When a silent node is given up, although no ranks of other nodes wait for it."""
-        if self.phase is not LeaderPhase.RUNNING or not self.nodes.awaited:
-            return math.inf
-        others = (node for node in self.nodes.alive if node not in self.nodes.awaited)
-        if any(self._is_at_work(node) for node in others):
-            return math.inf
-        longest = self.nodes.longest_awaited(self.pace.silence_s + self.pace.return_s)
-        return math.inf if longest is None else longest[1]
 
     def _publish_beat(self, now: float) -> None:
         self._beat_at = now + self.pace.beat_s
@@ -1190,11 +1130,3 @@ _OUTCOMES = {
     Ending.SUCCEEDED: JobOutcome.SUCCEEDED,
     Ending.SHUT_DOWN: JobOutcome.SHUT_DOWN,
 }
-_SEVERITY = {
-    NodeState.HEALTHY: 0,
-    NodeState.LEAVING: 1,
-    NodeState.UNHEALTHY: 2,
-    NodeState.FAILED: 3,
-    NodeState.SUCCEEDED: 4,
-}
-"""States of a node only ever get worse within a cycle, except that all may end well."""
