@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given, settings
@@ -20,8 +21,15 @@ def lease(*nodes: str, home: str = "a", at: float = 0.0) -> LeaderLease:
     """Of the first leader of a job."""
     one = LeaderLease(PACE, home)
     one.formed(frozenset(nodes), at, can_move=True)
-    one.settled()
+    settle(one, nodes)
     return one
+
+
+def settle(one: LeaderLease, nodes: Iterable[str]) -> None:
+    """All of these have the last round."""
+    for node in nodes:
+        one.received(node)
+    assert one.is_settled
 
 
 def elected(*nodes: str, home: str = "b", leases_until: float = 0.0) -> LeaderLease:
@@ -101,7 +109,7 @@ def test_a_round_that_is_not_settled_needs_the_electorate_before_as_well() -> No
     one.answered("b", one.beat(10.0))
     one.formed(frozenset("axy"), 20.0, can_move=True)
     assert one.until() == 10.0 + LENGTH_S
-    one.settled()
+    settle(one, "abxy")
     assert one.until() == 20.0 + LENGTH_S
 
 
@@ -162,3 +170,20 @@ def test_no_two_leaders_have_a_lease_at_a_time(launchers: int, seed: int) -> Non
         leads = (it for it, one in leaders.items() if follows[one.home] == it)
         held = [it for it in leads if leaders[it].is_held(now)]
         assert len(held) <= 1, f"terms {held}"
+
+
+def test_a_round_is_settled_when_half_of_each_electorate_since_the_last_settled_one_has_it() -> (
+    None
+):
+    one = elected("a", "b", "c", "d", "e", home="a")
+    one.formed(frozenset("abxy"), 1.0, can_move=True)
+    assert one.since() == (("a", "b", "c", "d", "e"), ("a", "b", "x", "y"))
+    assert not one.received("a")
+    assert not one.received("x")
+    assert not one.received("x")
+    assert not one.received("b")
+    assert one.received("c")
+    assert one.since() == (("a", "b", "x", "y"),)
+    one.formed(frozenset("ab"), 2.0, can_move=True)
+    assert not one.received("a")  # half of two, and one of the four before
+    assert not one.is_settled

@@ -31,7 +31,6 @@ from holdfast.job.pure.succession import (
     Ready,
     Release,
     Released,
-    Settling,
     Succession,
 )
 from holdfast.job.pure.timing import Pace
@@ -305,18 +304,6 @@ def test_a_launcher_with_a_leader_takes_no_round_from_a_witness() -> None:
     one = following()
     one.handle(Offer("w", 1, voter, late.version, round=late), 1.0)
     assert one.round == FIVE
-
-
-def test_a_leader_takes_a_round_for_settled_when_half_of_each_electorate_has_it() -> None:
-    settling = Settling([FIVE.electorate])
-    settling.formed(NEXT.electorate)
-    assert not settling.received("a")
-    assert not settling.received("x")
-    assert not settling.received("x")
-    assert not settling.received("b")
-    assert settling.received("c")
-    settling.formed(frozenset("ab"))
-    assert not settling.received("a")  # half of two, and one of the four before
 
 
 def test_after_a_stop_a_later_cycle_may_have_begun() -> None:

@@ -70,7 +70,7 @@ from holdfast.job.pure.restarts import Restarts
 from holdfast.job.pure.rules import Rules
 from holdfast.job.pure.running import RunningCycle
 from holdfast.job.pure.state_choice import StateChoice
-from holdfast.job.pure.succession import Leads, Settling
+from holdfast.job.pure.succession import Leads
 from holdfast.job.pure.timing import NEWS_S, Pace
 from holdfast.job.pure.workload import MIXED, Difference, difference
 
@@ -172,7 +172,6 @@ class Leader:
     _formed: msg.Round | None = field(default=None, init=False)
     """The last that this leader has published."""
     _revise_from: float = field(default=0.0, init=False)
-    _settling: Settling = field(default_factory=Settling, init=False)
     _returned: dict[str, msg.Join] = field(default_factory=dict, init=False)
     """Launchers whose ranks have ended in a cycle that goes on without them."""
     _waiting: list[Event] = field(default_factory=list, init=False)
@@ -611,7 +610,6 @@ class Leader:
         formed, stop = before.round, before.stop
         self.cycle = formed.cycle
         self._running.ranks = {place.node: place.group_rank for place in formed.places}
-        self._settling = Settling(before.electorates)
         self.lease.inherit(before.electorates, before.leases_until)
         if not self.lease.is_held(now):
             self._lapsed_at = max(now, self.lease.not_before)
@@ -750,7 +748,7 @@ class Leader:
             witness=self._witness_beside(everyone),
         )
         if len(formed.electorate) <= _REVISED_NODES:
-            formed = dataclasses.replace(formed, since=self._settling.since())
+            formed = dataclasses.replace(formed, since=self.lease.since())
         self._running.began(assignment.group_ranks, is_last=formed.is_last)
         self._publish_round(formed, now)
         self._keeping.begin(formed, now)
@@ -774,7 +772,6 @@ class Leader:
 
     def _publish_round(self, formed: msg.Round, now: float) -> None:
         self._formed, self._revise_from = formed, now + NEWS_S
-        self._settling.formed(formed.electorate)
         can_move = bool(formed.successors) and not formed.is_last
         self.lease.formed(formed.electorate, now, can_move=can_move)
         self._publish(formed)
@@ -783,8 +780,7 @@ class Leader:
         self._on_received(self.home, now)
 
     def _on_received(self, node: str, now: float) -> None:
-        if self._settling.received(node):
-            self.lease.settled()
+        if self.lease.received(node):
             self._beat_at = now  # they should know soon
 
     def _leads_at(self) -> msg.Successor | None:
@@ -828,7 +824,7 @@ class Leader:
             revision=self._formed.revision + 1,
             after=self._formed.version,
             witness=self._witness(),
-            since=self._settling.since(),
+            since=self.lease.since(),
         )
         self._publish_round(revised, now)
 
@@ -1079,7 +1075,7 @@ class Leader:
         self._beat_at = now + self.pace.beat_s
         news = self._news
         formed = self._formed
-        settled = formed.version if formed is not None and self._settling.is_settled else ()
+        settled = formed.version if formed is not None and self.lease.is_settled else ()
         self._publish(
             msg.LeaderBeat(
                 news.text,

@@ -11,8 +11,9 @@ the time of the beat along (``Offer.ranks_s``). So no two leaders have a lease a
 the delay of a message, and no clock of another host counts.
 
 - Each *electorate* counts that the next leader may need: those of the rounds since the last settled
-  one (:mod:`.succession`). A round that is just published starts its electorate's lease: no
-  launcher of it can have been silent for long.
+  one (:mod:`.succession`), which as many launchers have as leave no majority among the others. A
+  round that is just published starts its electorate's lease: no launcher of it can have been silent
+  for long.
 - A leader that was elected has no lease before *more* than half have answered: then the leader
   before has lost its own for good, as a launcher never returns to a lower term.
 - A launcher that *died while it followed*, or has left, votes for no other: it counts for ever.
@@ -45,6 +46,8 @@ class _Electorate:
     """Launchers that never vote for another one."""
     answers: dict[int, int] = field(default_factory=dict)
     """How many of the others have answered a beat, or a later one, by its number."""
+    received: int = 0
+    """How many launchers have the last round of the leader."""
 
     def half(self) -> int:
         return (len(self.nodes) + 1) // 2
@@ -61,6 +64,7 @@ class LeaderLease:
         home: The leader's node.
         is_needed: Leadership can move by silence.
         is_established: It was the first leader, or more than half have answered.
+        is_settled: As many launchers have its last round as leave no majority among the others.
     """
 
     pace: Pace
@@ -68,6 +72,7 @@ class LeaderLease:
     is_needed: bool = True
     is_established: bool = True
 
+    is_settled: bool = field(default=True, init=False)
     number: int = field(default=0, init=False)
     """Of the last beat."""
     _electorates: list[_Electorate] = field(default_factory=list, init=False)
@@ -75,6 +80,8 @@ class LeaderLease:
     """When the last beats were sent, by their numbers."""
     _answered: dict[str, int] = field(default_factory=dict, init=False)
     """The last beat that a launcher has answered."""
+    _received: set[str] = field(default_factory=set, init=False)
+    """Launchers that have the last round."""
     not_before: float = field(default=-math.inf, init=False)
     """A leader before may have one until then."""
     _seen_at: dict[str, float] = field(default_factory=dict, init=False)
@@ -103,10 +110,27 @@ class LeaderLease:
         for node in nodes - known:
             self._seen_at.setdefault(node, now)  # it has no vote yet, and gets one now
         self._add(nodes, now, can_move=can_move)
+        self.is_settled = False
+        self._received.clear()
+        for one in self._electorates:
+            one.received = 0
 
-    def settled(self) -> None:
-        """No launcher leads without knowing the last round."""
-        del self._electorates[:-1]
+    def received(self, node: str) -> bool:
+        """A launcher has the last round; whether that settles it: none leads without knowing it."""
+        node = elector(node)
+        if self.is_settled or node in self._received:
+            return False
+        self._received.add(node)
+        for one in self._electorates:
+            one.received += node in one.nodes
+        if all(2 * one.received >= len(one.nodes) for one in self._electorates):
+            self.is_settled = True
+            del self._electorates[:-1]
+        return self.is_settled
+
+    def since(self) -> tuple[tuple[str, ...], ...]:
+        """The electorates since the last settled round: those that the next round adds its to."""
+        return tuple(tuple(sorted(one.nodes)) for one in self._electorates)
 
     def beat(self, now: float) -> int:
         """The number of the next beat, which is sent now."""

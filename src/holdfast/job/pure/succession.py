@@ -233,46 +233,6 @@ def is_majority(votes: Iterable[str], electorate: frozenset[str]) -> bool:
 
 
 @dataclass
-class Settling:
-    """Whether enough launchers have the last round, as far as its leader knows.
-
-    As many as leave no majority among the others, in each electorate since the last settled round.
-    """
-
-    electorates: Iterable[frozenset[str]] = ()
-
-    is_settled: bool = field(default=False, init=False)
-    _counts: list[int] = field(default_factory=list, init=False)
-    _received: set[str] = field(default_factory=set, init=False)
-
-    def __post_init__(self) -> None:
-        self._all = [*self.electorates]
-
-    def since(self) -> tuple[tuple[str, ...], ...]:
-        """All electorates from the last settled one on: those that the next round adds its to."""
-        return tuple(tuple(sorted(electorate)) for electorate in self._all)
-
-    def formed(self, electorate: frozenset[str]) -> None:
-        """The next round is on its way."""
-        self._all.append(electorate)
-        self._counts = [0] * len(self._all)
-        self._received, self.is_settled = set(), False
-
-    def received(self, node: str) -> bool:
-        """A launcher has it; whether that settles it."""
-        node = msg.elector(node)
-        if self.is_settled or node in self._received or not self._counts:
-            return False
-        self._received.add(node)
-        for k, electorate in enumerate(self._all):
-            self._counts[k] += node in electorate
-        pairs = zip(self._counts, self._all, strict=True)
-        if all(2 * count >= len(electorate) for count, electorate in pairs):
-            self._all, self.is_settled = self._all[-1:], True
-        return self.is_settled
-
-
-@dataclass
 class Succession:
     """One launcher's part in finding the next leader.
 
