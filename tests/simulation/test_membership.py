@@ -21,6 +21,7 @@ from holdfast.job.pure.member import Member, MemberPhase
 from holdfast.job.pure.member_messages import LeaderMissing, LeaderReplaced
 from holdfast.job.pure.membership import JobOutcome, Join, StopCycle, Successor
 from holdfast.job.pure.nodes import Nodes
+from holdfast.job.pure.rounds import Rounds
 from holdfast.job.pure.rules import RestartPolicy, Rules
 from holdfast.job.pure.succession import (
     Allegiance,
@@ -657,7 +658,7 @@ def has_always_a_vote(self: Nodes, launchers: int) -> str:
     return next(iter(self.witnesses), "")
 
 
-def names_witnesses(self: Leader, nodes: Any) -> tuple[Successor, ...]:
+def names_witnesses(self: Rounds, nodes: Any) -> tuple[Successor, ...]:
     """They would lead."""
     witnesses = self.nodes.witnesses.values()
     return (*(Successor(it.id, it.addr, 1) for it in witnesses), *successors(self, nodes))
@@ -669,7 +670,7 @@ def gets_a_place(self: Leader, join: Join, now: float) -> None:
     self.nodes.ready[join.node] = None
 
 
-successors, on_witness_join = Leader._successors, Leader._on_witness_join
+successors, on_witness_join = Rounds.successors, Leader._on_witness_join
 
 
 def many_takeovers_witnessed() -> None:
@@ -682,7 +683,7 @@ def many_takeovers_witnessed() -> None:
     [
         (Succession, "_on_reached", witness_votes_twice),
         (Nodes, "witness_for", has_always_a_vote),
-        (Leader, "_successors", names_witnesses),
+        (Rounds, "successors", names_witnesses),
         (Leader, "_on_witness_join", gets_a_place),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

@@ -39,12 +39,10 @@ a Stop comes exactly one Round or End, in bounded time.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import islice
 
 from holdfast.base.pure.common_events import Begin, IterationRead, Note, TimePassed
 from holdfast.base.pure.excuse import overslept
@@ -67,11 +65,12 @@ from holdfast.job.pure.membership import (
 )
 from holdfast.job.pure.nodes import Nodes
 from holdfast.job.pure.restarts import Restarts
+from holdfast.job.pure.rounds import Rounds
 from holdfast.job.pure.rules import Rules
 from holdfast.job.pure.running import RunningCycle
 from holdfast.job.pure.state_choice import StateChoice
 from holdfast.job.pure.succession import Leads
-from holdfast.job.pure.timing import NEWS_S, Pace
+from holdfast.job.pure.timing import Pace
 from holdfast.job.pure.workload import MIXED, Difference, difference
 
 
@@ -169,9 +168,6 @@ class Leader:
     _may_form_from: float = field(default=0.0, init=False)
     _unaccounted: set[str] = field(default_factory=set, init=False)
     """Nodes with ranks that may be alive, of the cycle in which the leader before died."""
-    _formed: msg.Round | None = field(default=None, init=False)
-    """The last that this leader has published."""
-    _revise_from: float = field(default=0.0, init=False)
     _returned: dict[str, msg.Join] = field(default_factory=dict, init=False)
     """Launchers whose ranks have ended in a cycle that goes on without them."""
     _waiting: list[Event] = field(default_factory=list, init=False)
@@ -208,6 +204,8 @@ class Leader:
         self._keeping = Keeping(self.rules.snapshot_keep_s)
         is_needed = self.moves_by_silence and not self.rules.is_of_one
         self.lease = LeaderLease(self.pace, self.home, is_needed)
+        before = None if self.inherited is None else self.inherited.round
+        self._rounds = Rounds(self.home, self.term, before, self.nodes, self.lease)
 
     @property
     def restarts_used(self) -> int:
@@ -231,7 +229,9 @@ class Leader:
         elif self.phase is LeaderPhase.RUNNING:
             due_at = self.incidents.until or self._running.grow_at
             at = at if due_at is None else min(at, due_at)
-            at = min(at, self._running.awaited_until(), self._revise_at(), self._keeping.due_at)
+            at = min(
+                at, self._running.awaited_until(), self._rounds.revise_at(), self._keeping.due_at
+            )
         elif self.phase is LeaderPhase.ENDING:
             at = min(at, self._close_by)
         return None if math.isinf(at) else at
@@ -313,7 +313,7 @@ class Leader:
         if offer.followed > self.term and math.isfinite(self.lease.until()):
             # By one that is gone; that launcher would never return.
             self._superseded = "a launcher has followed a leader of a later term"
-        if self.inherited is None or self._formed is not None:
+        if self.inherited is None or self._rounds.formed is not None:
             return
         if offer.ranks_s:
             self._unaccounted.add(_A_LATER_CYCLE)
@@ -389,8 +389,8 @@ class Leader:
                     self._publish(self.end)  # it may have missed the first
                     return
                 if self._has_missed_round(message):
-                    assert self._formed is not None
-                    self._publish(self._formed)  # the others wait for its ranks
+                    assert self._rounds.formed is not None
+                    self._publish(self._rounds.formed)  # the others wait for its ranks
                     return
                 self._note_more(message, now)
                 if message.term > self.term:
@@ -471,7 +471,7 @@ class Leader:
             self._note("warning", f"{lost}: the job goes on without it")
 
     def _note_received(self, node: str, version: tuple[int, ...], now: float) -> None:
-        if self._formed is not None and version == self._formed.version:
+        if self._rounds.is_last_known(version):
             self._on_received(node, now)
 
     def _note_shut_down(self, control: msg.ControlAsked) -> None:
@@ -514,7 +514,7 @@ class Leader:
 
     def _has_missed_round(self, offer: msg.Offer) -> bool:
         """It has a place in the cycle that runs, and has looked for another leader instead."""
-        formed = self._formed
+        formed = self._rounds.formed
         if formed is None or not self._is_at_work(offer.node):
             return False
         is_healthy = self._running.states[offer.node] is NodeState.HEALTHY
@@ -535,7 +535,7 @@ class Leader:
 
     def _note_more(self, offer: msg.Offer, now: float) -> None:
         """It knows a later round: that one spent its restarts, and the death of its leader one."""
-        if offer.last and offer.last[0] == self.term and self._formed is not None:
+        if offer.last and offer.last[0] == self.term and self._rounds.formed is not None:
             return  # a round of this leader
         if self.inherited is None or offer.last > self.inherited.round.version:
             used, most = offer.restarts_used + 1, self.rules.max_restarts
@@ -723,8 +723,7 @@ class Leader:
         self._restarts.cycle_started(now)
         parts = self._keepers(places)
         self._unaccounted.clear()
-        everyone = *(place.node for place in places), *assignment.spares
-        formed = msg.Round(
+        bare = msg.Round(
             cycle=self.cycle,
             places=places,
             spares=assignment.spares,
@@ -735,20 +734,13 @@ class Leader:
             ended_by=ended_by,
             workload=self.rules.workload,
             is_last=self._restarts.is_none_left,
-            term=self.term,
-            leader=self.home,
-            leads_at=self._leads_at(),
-            successors=self._successors(everyone),
             restarts_left=self._restarts.left,
-            after=self._last_version(),
             beginning=self._state.begin(
                 self.cycle, self.term, places, self._keeping.kept, may_move=bool(parts)
             ),
             keepers=parts,
-            witness=self._witness_beside(everyone),
         )
-        if len(formed.electorate) <= _REVISED_NODES:
-            formed = dataclasses.replace(formed, since=self.lease.since())
+        formed = self._rounds.form(bare)
         self._running.began(assignment.group_ranks, is_last=formed.is_last)
         self._publish_round(formed, now)
         self._keeping.begin(formed, now)
@@ -771,9 +763,7 @@ class Leader:
         return parts
 
     def _publish_round(self, formed: msg.Round, now: float) -> None:
-        self._formed, self._revise_from = formed, now + NEWS_S
-        can_move = bool(formed.successors) and not formed.is_last
-        self.lease.formed(formed.electorate, now, can_move=can_move)
+        self._rounds.published(formed, now)
         self._publish(formed)
         if not self.rules.is_of_one:
             self._beat_at = now  # a launcher that dies soon after has answered it
@@ -783,61 +773,10 @@ class Leader:
         if self.lease.received(node):
             self._beat_at = now  # they should know soon
 
-    def _leads_at(self) -> msg.Successor | None:
-        desc = self.nodes.alive.get(self.home)
-        return None if desc is None else msg.Successor(self.home, desc.addr, desc.serves)
-
-    def _last_version(self) -> tuple[int, ...]:
-        if self._formed is not None:
-            return self._formed.version
-        return () if self.inherited is None else self.inherited.round.version
-
-    def _revise_at(self) -> float:
-        """When to name the spares anew: those that came have a vote, and know the successors."""
-        formed = self._formed
-        if formed is None or formed.is_last or len(formed.electorate) > _REVISED_NODES:
-            return math.inf
-        leads_at = self._leads_at()
-        if leads_at is None or not leads_at.port:
-            return math.inf  # the job ends with this leader
-        has_same_spares = self.nodes.ready.keys() == {*formed.spares}
-        if has_same_spares and formed.witness == self._witness():
-            return math.inf
-        return self._revise_from
-
-    def _witness(self) -> str:
-        """That would have a vote, if the spares were named anew."""
-        return self._witness_beside((*self._running.states, *self.nodes.ready))
-
-    def _witness_beside(self, nodes: Iterable[str]) -> str:
-        """A launcher that has come back as another node has one vote."""
-        return self.nodes.witness_for(len({*map(msg.elector, nodes)}))
-
-    def _revise(self, now: float) -> None:
-        assert self._formed is not None
-        spares = (*self.nodes.ready,)
-        revised = dataclasses.replace(
-            self._formed,
-            spares=spares,
-            leads_at=self._leads_at(),
-            successors=self._successors((*self._running.states, *spares)),
-            revision=self._formed.revision + 1,
-            after=self._formed.version,
-            witness=self._witness(),
-            since=self.lease.since(),
-        )
-        self._publish_round(revised, now)
-
     @property
     def term(self) -> int:
         """Greater than that of each leader before; 0: there was none."""
         return 0 if self.inherited is None else self.inherited.term
-
-    def _successors(self, nodes: Iterable[str]) -> tuple[msg.Successor, ...]:
-        alive = self.nodes.alive
-        able = (alive[node] for node in nodes if node != self.home and node in alive)
-        first = islice((it for it in able if it.serves), _SUCCESSORS)
-        return tuple(msg.Successor(it.id, it.addr, it.serves) for it in first)
 
     def _assign(self, now: float) -> Assignment | None:
         """Ranks for the nodes that are ready, less those that can't have any; None: not now."""
@@ -1024,8 +963,8 @@ class Leader:
         grow_at = self._running.grow_at
         if may_grow and grow_at is not None and now >= grow_at:
             self._grow(now)
-        if self.phase is LeaderPhase.RUNNING and now >= self._revise_at():
-            self._revise(now)
+        if self.phase is LeaderPhase.RUNNING and now >= self._rounds.revise_at():
+            self._publish_round(self._rounds.revised(), now)
         self._on_silence(now)  # the cycle may have been stopped since
         if self.phase is LeaderPhase.FORMING:
             returned, self._returned = self._returned, {}
@@ -1074,15 +1013,13 @@ class Leader:
     def _publish_beat(self, now: float) -> None:
         self._beat_at = now + self.pace.beat_s
         news = self._news
-        formed = self._formed
-        settled = formed.version if formed is not None and self.lease.is_settled else ()
         self._publish(
             msg.LeaderBeat(
                 news.text,
                 self.term,
                 self._reported,
                 news.number,
-                settled,
+                self._rounds.settled,
                 self.lease.beat(now),
                 self.lease.left_s(now),
             )
@@ -1095,10 +1032,6 @@ class Leader:
         self._effects.append(Note(level, text))
 
 
-_REVISED_NODES = 64
-"""In a larger job some spares more or less change nothing, and all launchers read each round."""
-_SUCCESSORS = 32
-"""Launchers that a round names as successors, at most."""
 _A_LATER_CYCLE = ""
 """In the place of a node: no launcher can say that none has ranks of a cycle that it missed."""
 UNNAMED_JOB = (

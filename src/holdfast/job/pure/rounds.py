@@ -1,0 +1,122 @@
+"""The rounds of one leader: the launchers that have a vote, those that lead next, and a revision.
+
+Pure. Times are seconds on the leader's clock. A round names its spares, a witness and the
+successors of its leader. When others are there the round is *revised*, while its cycle runs: so
+those that came have a vote, and know the successors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+
+from holdfast.job.pure import membership as msg
+from holdfast.job.pure.leader_lease import LeaderLease
+from holdfast.job.pure.nodes import Nodes
+from holdfast.job.pure.timing import NEWS_S
+
+_REVISED_NODES = 64
+"""In a larger job some spares more or less change nothing, and all launchers read each round."""
+_SUCCESSORS = 32
+"""Launchers that a round names as successors, at most."""
+
+
+@dataclass
+class Rounds:
+    """Of one leader, in one term.
+
+    Attributes:
+        before: The last round of the leader before; None: there was none.
+        formed: The last that this leader has published, maybe revised; None: there is none yet.
+    """
+
+    home: str
+    term: int
+    before: msg.Round | None
+    nodes: Nodes
+    lease: LeaderLease
+
+    formed: msg.Round | None = field(default=None, init=False)
+    _revise_from: float = field(default=0.0, init=False)
+
+    def form(self, bare: msg.Round) -> msg.Round:
+        """A round of the next cycle, as far as it is decided, with all that concerns leadership."""
+        everyone = *(place.node for place in bare.places), *bare.spares
+        last = self.formed or self.before
+        formed = dataclasses.replace(
+            bare,
+            term=self.term,
+            leader=self.home,
+            leads_at=self._leads_at(),
+            successors=self.successors(everyone),
+            after=() if last is None else last.version,
+            witness=self._witness_beside(everyone),
+        )
+        if len(formed.electorate) > _REVISED_NODES:
+            return formed
+        return dataclasses.replace(formed, since=self.lease.since())
+
+    def revised(self) -> msg.Round:
+        """The last one with the spares, the witness and the successors that are there."""
+        assert self.formed is not None
+        spares = (*self.nodes.ready,)
+        everyone = self._with_spares(self.formed)
+        return dataclasses.replace(
+            self.formed,
+            spares=spares,
+            leads_at=self._leads_at(),
+            successors=self.successors(everyone),
+            revision=self.formed.revision + 1,
+            after=self.formed.version,
+            witness=self._witness_beside(everyone),
+            since=self.lease.since(),
+        )
+
+    def published(self, formed: msg.Round, now: float) -> None:
+        """It is on its way to all launchers."""
+        self.formed, self._revise_from = formed, now + NEWS_S
+        can_move = bool(formed.successors) and not formed.is_last
+        self.lease.formed(formed.electorate, now, can_move=can_move)
+
+    def revise_at(self) -> float:
+        """When to revise it; infinity: it is as it would be."""
+        formed = self.formed
+        if formed is None or formed.is_last or len(formed.electorate) > _REVISED_NODES:
+            return math.inf
+        leads_at = self._leads_at()
+        if leads_at is None or not leads_at.port:
+            return math.inf  # the job ends with this leader
+        has_same_spares = self.nodes.ready.keys() == {*formed.spares}
+        if has_same_spares and formed.witness == self._witness_beside(self._with_spares(formed)):
+            return math.inf
+        return self._revise_from
+
+    @property
+    def settled(self) -> tuple[int, ...]:
+        """Version of the last one, if enough launchers have it; else empty."""
+        return self.formed.version if self.formed is not None and self.lease.is_settled else ()
+
+    def is_last_known(self, version: tuple[int, ...]) -> bool:
+        """Whether a launcher that has this has the last round of this leader."""
+        return self.formed is not None and version == self.formed.version
+
+    def successors(self, nodes: Iterable[str]) -> tuple[msg.Successor, ...]:
+        """The first of these that can lead, in order."""
+        alive = self.nodes.alive
+        able = (alive[node] for node in nodes if node != self.home and node in alive)
+        first = islice((it for it in able if it.serves), _SUCCESSORS)
+        return tuple(msg.Successor(it.id, it.addr, it.serves) for it in first)
+
+    def _with_spares(self, formed: msg.Round) -> tuple[str, ...]:
+        return (*(place.node for place in formed.places), *self.nodes.ready)
+
+    def _leads_at(self) -> msg.Successor | None:
+        desc = self.nodes.alive.get(self.home)
+        return None if desc is None else msg.Successor(self.home, desc.addr, desc.serves)
+
+    def _witness_beside(self, nodes: Iterable[str]) -> str:
+        """A launcher that has come back as another node has one vote."""
+        return self.nodes.witness_for(len({*map(msg.elector, nodes)}))
