@@ -478,8 +478,8 @@ def takes_a_third(votes: Any, electorate: frozenset[str]) -> bool:
 def starts_at_once(self: Leader, before: Leads, now: float) -> None:
     """The next cycle does not wait for launchers from which no word came."""
     inherit(self, before, now)
-    self._unaccounted.clear()
-    self._start_early_if_sure()
+    self._takeover.formed()
+    self._takeover.start_early_if_sure()
 
 
 def votes_with_ranks(self: Launcher, event: Any, why: str) -> list[Any]:

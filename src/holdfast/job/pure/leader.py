@@ -70,6 +70,7 @@ from holdfast.job.pure.rules import Rules
 from holdfast.job.pure.running import RunningCycle
 from holdfast.job.pure.state_choice import StateChoice
 from holdfast.job.pure.succession import Leads
+from holdfast.job.pure.takeover import Takeover
 from holdfast.job.pure.timing import Pace
 from holdfast.job.pure.workload import MIXED, Difference, difference
 
@@ -163,21 +164,12 @@ class Leader:
     nodes: Nodes = field(default_factory=Nodes, init=False)
     _news: News = field(default_factory=News, init=False)
     _noted: set[AssignmentNote] = field(default_factory=set, init=False)
-    _newest: int = field(default=-1, init=False)
-    """The last cycle of any node: the leader before may have formed one that only some received."""
-    _may_form_from: float = field(default=0.0, init=False)
-    _unaccounted: set[str] = field(default_factory=set, init=False)
-    """Nodes with ranks that may be alive, of the cycle in which the leader before died."""
     _returned: dict[str, msg.Join] = field(default_factory=dict, init=False)
     """Launchers whose ranks have ended in a cycle that goes on without them."""
     _waiting: list[Event] = field(default_factory=list, init=False)
     """For a lease."""
     _waits_for_lease: bool = field(default=False, init=False)
     """It would be held, but for one of a leader before."""
-    _knows_too_little: bool = field(default=False, init=False)
-    """A launcher has a round that this leader has not, which was elected without that one."""
-    _superseded: str = field(default="", init=False)
-    """How it is known that there is a leader of a later term, or was one; empty: it is not."""
     _lapsed_at: float | None = field(default=None, init=False)
     """When the lease ended, as far as it is known; None: it is held."""
     _held: tuple[str, str, StopWhy] | None = field(default=None, init=False)
@@ -204,6 +196,7 @@ class Leader:
         self._keeping = Keeping(self.rules.snapshot_keep_s)
         is_needed = self.moves_by_silence and not self.rules.is_of_one
         self.lease = LeaderLease(self.pace, self.home, is_needed)
+        self._takeover = Takeover(self.inherited, self._forming, self.lease)
         before = None if self.inherited is None else self.inherited.round
         self._rounds = Rounds(self.home, self.term, before, self.nodes, self.lease)
 
@@ -294,10 +287,12 @@ class Leader:
             case msg.Leave(node):
                 lease.left(node)
             case msg.Offer():
-                self._note_offer(event, now)
+                has_formed = self._rounds.formed is not None
+                waits = self._takeover.offered(event, now, has_formed=has_formed)
+                if waits and self._lapsed_at is not None:
+                    self._lapsed_at = max(self._lapsed_at, lease.not_before)
             case Superseded(term):
-                if lease.until() < math.inf:  # else no other can lead
-                    self._superseded = f"another launcher leads, in term {term}"
+                self._takeover.superseded_by(term)
         if self.phase not in (LeaderPhase.FORMING, LeaderPhase.RUNNING):
             self._lapsed_at = None
         elif lease.is_held(now):
@@ -308,32 +303,16 @@ class Leader:
             self._lapsed_at = max(lease.until(), self._woke_at + self.pace.ask_s)
         self._waits_for_lease = now < lease.not_before and now < lease.until()
 
-    def _note_offer(self, offer: msg.Offer, now: float) -> None:
-        """Another leader may have led since this one was elected, which has not formed a round."""
-        if offer.followed > self.term and math.isfinite(self.lease.until()):
-            # By one that is gone; that launcher would never return.
-            self._superseded = "a launcher has followed a leader of a later term"
-        if self.inherited is None or self._rounds.formed is not None:
-            return
-        if offer.ranks_s:
-            self._unaccounted.add(_A_LATER_CYCLE)
-            earliest_at = max(self._forming.earliest_at, now + offer.ranks_s)
-            self._forming.earliest_at = earliest_at
-            self.lease.wait_until(now + offer.ranks_s - self.pace.step_down_s)
-            if self._lapsed_at is not None:
-                self._lapsed_at = max(self._lapsed_at, self.lease.not_before)
-        if offer.last > self.inherited.round.version and not self.lease.is_established:
-            self._knows_too_little = True
-
     def _step_down_if_due(self, now: float) -> None:
         lease = self.lease
         ended_at = lease.until() if self._lapsed_at is None else self._lapsed_at
         if self._superseded:  # no node is given the time that this leader slept
             ended_at = max(lease.until(), lease.not_before)
         ranks_s = max(0.0, ended_at + self.pace.step_down_s - now)
-        if ranks_s and not self._knows_too_little and not self._superseded:
+        takeover = self._takeover
+        if ranks_s and not takeover.knows_too_little and not takeover.superseded:
             return
-        why = self._superseded or "no majority of its launchers has answered it"
+        why = takeover.superseded or "no majority of its launchers has answered it"
         self._publish(msg.Resigned(why, stays=True, ranks_s=ranks_s))
         self._effects.append(StepDown(why, ranks_s))
         self.phase = LeaderPhase.CLOSED
@@ -490,7 +469,7 @@ class Leader:
 
     def _on_join(self, join: msg.Join, now: float) -> None:
         node = join.node
-        self._newest = max(self._newest, join.have_cycle)
+        self._takeover.joined(join)
         was_in_it = node in self._running.states
         if was_in_it and (self.phase is LeaderPhase.RUNNING or join.have_cycle < self.cycle):
             return  # a late copy: an active node joins again only after a Stop
@@ -498,7 +477,7 @@ class Leader:
             return
         is_new = self.nodes.join(join, now)
         self._state.joined(join)
-        self._account_for(node)
+        self._takeover.account_for(node)
         if self.phase is LeaderPhase.ENDING:
             if is_new and self.end is not None:
                 self._publish(self.end)  # it may have missed the first
@@ -537,7 +516,7 @@ class Leader:
         """It knows a later round: that one spent its restarts, and the death of its leader one."""
         if offer.last and offer.last[0] == self.term and self._rounds.formed is not None:
             return  # a round of this leader
-        if self.inherited is None or offer.last > self.inherited.round.version:
+        if self._takeover.knows_later_round(offer):
             used, most = offer.restarts_used + 1, self.rules.max_restarts
             self._restarts.at_least(
                 used if self.rules.restarts_period_s is not None else min(used, most), now
@@ -624,29 +603,14 @@ class Leader:
             wait_s, _ = restarts.failed(cause, formed.leader, now)
         elif stop.why is not StopWhy.GROWTH:
             wait_s, _ = restarts.failed(stop.cause, stop.node or "", now)
-        places = {place.node for place in formed.places}
-        sure = [offer.node in places for offer in before.offers if offer.is_sure]
-        is_sure = any(sure) and len(sure) == len(before.offers)
-        others = places - before.ended
-        self._unaccounted = others if is_sure else {*others, _A_LATER_CYCLE}
         self._open(max(now + wait_s, before.ranks_until))
-        self._may_form_from = now + wait_s
+        self._takeover.begin(before, now + wait_s)
         for offer in before.offers:
             if offer.join.desc.is_witness:
                 self._on_witness_join(offer.join, now)
             else:
                 self._on_join(offer.join, now)
-        self._start_early_if_sure()
-
-    def _account_for(self, node: str) -> None:
-        """No rank of the last cycle is alive there; if so everywhere, nothing is waited for."""
-        if node in self._unaccounted:
-            self._unaccounted.discard(node)
-            self._start_early_if_sure()
-
-    def _start_early_if_sure(self) -> None:
-        if not self._unaccounted:
-            self._forming.earliest_at = self._may_form_from
+        self._takeover.start_early_if_sure()
 
     def _open(self, earliest_at: float) -> None:
         self._forming.open(self.cycle, earliest_at)
@@ -712,7 +676,7 @@ class Leader:
         assignment = self._assign(now)
         if assignment is None:
             return
-        self.cycle = max(self.cycle, self._newest) + 1
+        self.cycle = max(self.cycle, self._takeover.newest) + 1
         self.phase = LeaderPhase.RUNNING
         places = assignment.places
         for place in places:
@@ -722,7 +686,7 @@ class Leader:
         ended_by = self._restarts.ended_by
         self._restarts.cycle_started(now)
         parts = self._keepers(places)
-        self._unaccounted.clear()
+        self._takeover.formed()
         bare = msg.Round(
             cycle=self.cycle,
             places=places,
@@ -776,7 +740,7 @@ class Leader:
     @property
     def term(self) -> int:
         """Greater than that of each leader before; 0: there was none."""
-        return 0 if self.inherited is None else self.inherited.term
+        return self._takeover.term
 
     def _assign(self, now: float) -> Assignment | None:
         """Ranks for the nodes that are ready, less those that can't have any; None: not now."""
@@ -946,7 +910,7 @@ class Leader:
         if self.phase is LeaderPhase.CLOSED:
             return
         may_act = self.phase in (LeaderPhase.FORMING, LeaderPhase.RUNNING)
-        if self._lapsed_at is not None or (self._superseded and may_act):
+        if self._lapsed_at is not None or (self._takeover.superseded and may_act):
             self._step_down_if_due(now)
         else:
             self._decide_in_time(now)
@@ -1032,8 +996,6 @@ class Leader:
         self._effects.append(Note(level, text))
 
 
-_A_LATER_CYCLE = ""
-"""In the place of a node: no launcher can say that none has ranks of a cycle that it missed."""
 UNNAMED_JOB = (
     "this job of several nodes has no name (--rdzv-id is 'none', the default): if launchers of "
     "another unnamed job come to this endpoint, only what they run tells the two jobs apart. Give "
