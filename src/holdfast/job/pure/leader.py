@@ -55,6 +55,7 @@ from holdfast.job.pure.exit_codes import Ending
 from holdfast.job.pure.forming import Forming, News
 from holdfast.job.pure.incidents import Incidents
 from holdfast.job.pure.keeping import Keeping, keepers
+from holdfast.job.pure.lapse import Lapse
 from holdfast.job.pure.leader_lease import LeaderLease
 from holdfast.job.pure.membership import (
     SHUTDOWN,
@@ -168,10 +169,6 @@ class Leader:
     """Launchers whose ranks have ended in a cycle that goes on without them."""
     _waiting: list[Event] = field(default_factory=list, init=False)
     """For a lease."""
-    _waits_for_lease: bool = field(default=False, init=False)
-    """It would be held, but for one of a leader before."""
-    _lapsed_at: float | None = field(default=None, init=False)
-    """When the lease ended, as far as it is known; None: it is held."""
     _held: tuple[str, str, StopWhy] | None = field(default=None, init=False)
     """Cause and node of a failure that stops the cycle when the open incident is judged."""
     # the job
@@ -196,6 +193,7 @@ class Leader:
         self._keeping = Keeping(self.rules.snapshot_keep_s)
         is_needed = self.moves_by_silence and not self.rules.is_of_one
         self.lease = LeaderLease(self.pace, self.home, is_needed)
+        self._lapse = Lapse(self.lease)
         self._takeover = Takeover(self.inherited, self._forming, self.lease)
         before = None if self.inherited is None else self.inherited.round
         self._rounds = Rounds(self.home, self.term, before, self.nodes, self.lease)
@@ -209,9 +207,8 @@ class Leader:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
         if self.phase in (LeaderPhase.NEW, LeaderPhase.CLOSED):
             return None
-        if self._lapsed_at is not None:
-            not_before = self.lease.not_before if self._waits_for_lease else math.inf
-            return min(self._beat_at, self._lapsed_at + self.pace.step_down_s, not_before)
+        if self._lapse.since is not None:
+            return min(self._beat_at, self._lapse.next_at())
         at = min(self._beat_at, self.nodes.silent_at(self.pace.silence_s))
         if self._news.due_at is not None:
             at = min(at, self._news.due_at)
@@ -242,7 +239,7 @@ class Leader:
             self._effects.append(Close())
             self.phase = LeaderPhase.CLOSED
             return self._effects
-        if self._lapsed_at is None:
+        if self._lapse.since is None:
             waiting, self._waiting = self._waiting, []
             for one in (*waiting, event):
                 self._handle(one, now)
@@ -280,7 +277,7 @@ class Leader:
             case msg.Beat(node, echo=echo):
                 lease.answered(node, echo)
                 is_known = node in self.nodes.alive or node in self.nodes.witnesses
-                if self._lapsed_at is not None and is_known:
+                if self._lapse.since is not None and is_known:
                     self.nodes.has_sent(node, now)
             case LauncherEnded(node):
                 lease.died(node, now)
@@ -288,28 +285,17 @@ class Leader:
                 lease.left(node)
             case msg.Offer():
                 has_formed = self._rounds.formed is not None
-                waits = self._takeover.offered(event, now, has_formed=has_formed)
-                if waits and self._lapsed_at is not None:
-                    self._lapsed_at = max(self._lapsed_at, lease.not_before)
+                if self._takeover.offered(event, now, has_formed=has_formed):
+                    self._lapse.others_until()
             case Superseded(term):
                 self._takeover.superseded_by(term)
-        if self.phase not in (LeaderPhase.FORMING, LeaderPhase.RUNNING):
-            self._lapsed_at = None
-        elif lease.is_held(now):
-            if self._lapsed_at is not None:
-                self._publish_beat(now)  # it grants time to the ranks that the next round starts
-            self._lapsed_at = None
-        elif self._lapsed_at is None:
-            self._lapsed_at = max(lease.until(), self._woke_at + self.pace.ask_s)
-        self._waits_for_lease = now < lease.not_before and now < lease.until()
+        is_needed = self.phase in (LeaderPhase.FORMING, LeaderPhase.RUNNING)
+        if self._lapse.note(now, self._woke_at, is_needed=is_needed):
+            self._publish_beat(now)  # it grants time to the ranks that the next round starts
 
     def _step_down_if_due(self, now: float) -> None:
-        lease = self.lease
-        ended_at = lease.until() if self._lapsed_at is None else self._lapsed_at
-        if self._superseded:  # no node is given the time that this leader slept
-            ended_at = max(lease.until(), lease.not_before)
-        ranks_s = max(0.0, ended_at + self.pace.step_down_s - now)
         takeover = self._takeover
+        ranks_s = self._lapse.ranks_s(now, is_superseded=bool(takeover.superseded))
         if ranks_s and not takeover.knows_too_little and not takeover.superseded:
             return
         why = takeover.superseded or "no majority of its launchers has answered it"
@@ -326,8 +312,7 @@ class Leader:
         limit_s, before = self.pace.silence_s, self.nodes.excuse
         if before is None or before.extend(0.0, limit_s) < excuse.extend(0.0, limit_s):
             self.nodes.excuse = excuse
-        if self._lapsed_at is not None:
-            self._lapsed_at = max(self._lapsed_at, now + self.pace.ask_s)
+        self._lapse.woke(now)
         self._forming.join_by += excuse.late_s
         self._close_by += excuse.late_s
 
@@ -590,8 +575,7 @@ class Leader:
         self.cycle = formed.cycle
         self._running.ranks = {place.node: place.group_rank for place in formed.places}
         self.lease.inherit(before.electorates, before.leases_until)
-        if not self.lease.is_held(now):
-            self._lapsed_at = max(now, self.lease.not_before)
+        self._lapse.begin(now)
         self._state.inherit(formed)
         self._keeping.kept = formed.beginning.kept if formed.beginning is not None else None
         self.incidents.number = before.incident
@@ -891,7 +875,8 @@ class Leader:
         """For ``why`` and ``stopped`` see :class:`.End`."""
         if self.phase is LeaderPhase.ENDING:
             return
-        self.phase, self._lapsed_at = LeaderPhase.ENDING, None
+        self.phase = LeaderPhase.ENDING
+        self._lapse.over()
         self._close_by = now + self.rules.linger_s
         self.end = msg.End(
             _OUTCOMES.get(ending, JobOutcome.FAILED),
@@ -910,7 +895,7 @@ class Leader:
         if self.phase is LeaderPhase.CLOSED:
             return
         may_act = self.phase in (LeaderPhase.FORMING, LeaderPhase.RUNNING)
-        if self._lapsed_at is not None or (self._takeover.superseded and may_act):
+        if self._lapse.since is not None or (self._takeover.superseded and may_act):
             self._step_down_if_due(now)
         else:
             self._decide_in_time(now)
