@@ -13,7 +13,8 @@ from holdfast.base.pure.codec import decode, encode
 from holdfast.base.pure.common_events import Begin, TimePassed
 from holdfast.evidence.pure.evidence import GroupDigest, RankDigest
 from holdfast.job.pure.assign import Policy
-from holdfast.job.pure.leader import Effect, Leader
+from holdfast.job.pure.leader import Leader
+from holdfast.job.pure.leader_messages import Effect
 from holdfast.job.pure.link import FRAME_BYTES_MAX
 from holdfast.job.pure.membership import (
     MESSAGES,

@@ -20,7 +20,8 @@ from holdfast.health.pure import gate as gating
 from holdfast.health.pure.gate import HealthGate
 from holdfast.health.pure.health import Finding, Fitness
 from holdfast.inplace.pure.job_calls import CallBegan, CallEnded
-from holdfast.job.pure.leader import Leader, ReadIteration
+from holdfast.job.pure.leader import Leader
+from holdfast.job.pure.leader_messages import ReadIteration
 from holdfast.job.pure.member_messages import (
     HoldingsRead,
     KeepStep,

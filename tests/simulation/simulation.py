@@ -25,8 +25,9 @@ from typing import Any
 from holdfast.base.pure.codec import decode, encode
 from holdfast.base.pure.common_events import Begin, ControlRequested, SignalArrived
 from holdfast.base.pure.never import assert_never
-from holdfast.job.pure.leader import LauncherEnded, Leader, StepDown
+from holdfast.job.pure.leader import Leader
 from holdfast.job.pure.leader_key import Claimed, KeyOver, LeaderKey, claim
+from holdfast.job.pure.leader_messages import LauncherEnded, StepDown
 from holdfast.job.pure.member import Member
 from holdfast.job.pure.member_messages import LeaderLost, StartRanks
 from holdfast.job.pure.membership import (

@@ -14,8 +14,9 @@ from holdfast.base.pure.budget import Budget
 from holdfast.health.pure.gate import HealthGate
 from holdfast.job.pure import succession
 from holdfast.job.pure.assign import Policy as NodePolicy
-from holdfast.job.pure.leader import Effect, Event, LauncherEnded, Leader
+from holdfast.job.pure.leader import Leader
 from holdfast.job.pure.leader_lease import LeaderLease
+from holdfast.job.pure.leader_messages import Effect, Event, LauncherEnded
 from holdfast.job.pure.leader_watch import LeaderWatch
 from holdfast.job.pure.member import Member, MemberPhase
 from holdfast.job.pure.member_messages import LeaderMissing, LeaderReplaced

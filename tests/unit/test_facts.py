@@ -23,7 +23,8 @@ from holdfast.evidence.pure.failure import RankEnd
 from holdfast.job.pure import job_words
 from holdfast.job.pure.assign import Policy
 from holdfast.job.pure.incidents import Incidents, verdict_on
-from holdfast.job.pure.leader import Event, Leader
+from holdfast.job.pure.leader import Leader
+from holdfast.job.pure.leader_messages import Event
 from holdfast.job.pure.member_messages import CycleStopping, RanksFailed
 from holdfast.job.pure.membership import (
     CyclePlace,

@@ -47,7 +47,7 @@ from holdfast.inplace.pure.job_calls import (
     RestartedInPlace,
 )
 from holdfast.job.pure.exit_codes import Ending
-from holdfast.job.pure.leader import ReadIteration, StepDown, WitnessMoved
+from holdfast.job.pure.leader_messages import ReadIteration, StepDown, WitnessMoved
 from holdfast.job.pure.member import MemberPhase
 from holdfast.job.pure.member_messages import (
     CycleStopping,

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.job.pure.leader import StepDown
+from holdfast.job.pure.leader_messages import StepDown
 from holdfast.job.pure.membership import Decision, Message
 from holdfast.job.pure.succession import ToShell
 from holdfast.node.pure.launcher import Event, Met, SendOn

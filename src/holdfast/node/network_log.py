@@ -31,8 +31,8 @@ from holdfast.job.link.finding import (
 from holdfast.job.link.job_server import JobServer
 from holdfast.job.link.leader_call import LeaderCall
 from holdfast.job.link.leader_link import LeaderLink, LinkCallbacks
-from holdfast.job.pure.leader import LauncherEnded, StepDown
 from holdfast.job.pure.leader_key import Claimed, KeyOver, LeaderKey
+from holdfast.job.pure.leader_messages import LauncherEnded, StepDown
 from holdfast.job.pure.link import LeadYourself, LedElsewhere, NotAdmitted
 from holdfast.job.pure.member_messages import LeaderLost
 from holdfast.job.pure.membership import (

@@ -10,7 +10,7 @@ import pytest
 from holdfast.base.pure.common_events import Begin, ControlRequested, IterationRead
 from holdfast.job.pure.assign import Policy
 from holdfast.job.pure.exit_codes import IN_SHORT, NO_RESTART, Ending, of_a_host
-from holdfast.job.pure.leader import ReadIteration
+from holdfast.job.pure.leader_messages import ReadIteration
 from holdfast.job.pure.member import Member
 from holdfast.job.pure.member_messages import RanksFailed, StartRanks
 from holdfast.job.pure.membership import (

@@ -10,13 +10,12 @@ import pytest
 from holdfast.arena.pure.snapshots import SnapshotId
 from holdfast.base.pure.common_events import Begin, IterationRead, Note, TimePassed
 from holdfast.job.pure.assign import Policy as NodePolicy
-from holdfast.job.pure.leader import (
+from holdfast.job.pure.leader import Leader, LeaderPhase
+from holdfast.job.pure.leader_messages import (
     Abdicate,
     Close,
     Effect,
     Event,
-    Leader,
-    LeaderPhase,
     ReadIteration,
     StepDown,
     Superseded,

@@ -21,7 +21,7 @@ from holdfast.base.pure.common_events import (
 from holdfast.inplace.pure.job_calls import CallBegan, CallEnded
 from holdfast.job.pure.assign import Policy
 from holdfast.job.pure.exit_codes import NO_RESTART
-from holdfast.job.pure.leader import ReadIteration
+from holdfast.job.pure.leader_messages import ReadIteration
 from holdfast.job.pure.member import Member
 from holdfast.job.pure.member_messages import CycleStopping, LeaderLost, RanksFailed, StartRanks
 from holdfast.job.pure.membership import (

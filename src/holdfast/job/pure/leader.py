@@ -47,7 +47,6 @@ from dataclasses import dataclass, field
 from holdfast.base.pure.common_events import Begin, IterationRead, Note, TimePassed
 from holdfast.base.pure.excuse import overslept
 from holdfast.base.pure.never import assert_never
-from holdfast.base.pure.value import Value
 from holdfast.job.pure import job_words as words
 from holdfast.job.pure import membership as msg
 from holdfast.job.pure.assign import Assignment, AssignmentError, AssignmentNote, assign, name_some
@@ -57,6 +56,17 @@ from holdfast.job.pure.incidents import Incidents
 from holdfast.job.pure.keeping import Keeping, keepers
 from holdfast.job.pure.lapse import Lapse
 from holdfast.job.pure.leader_lease import LeaderLease
+from holdfast.job.pure.leader_messages import (
+    Abdicate,
+    Close,
+    Effect,
+    Event,
+    LauncherEnded,
+    ReadIteration,
+    StepDown,
+    Superseded,
+    WitnessMoved,
+)
 from holdfast.job.pure.membership import (
     SHUTDOWN,
     JobOutcome,
@@ -74,65 +84,6 @@ from holdfast.job.pure.succession import Leads
 from holdfast.job.pure.takeover import Takeover
 from holdfast.job.pure.timing import Pace
 from holdfast.job.pure.workload import MIXED, Difference, difference
-
-
-# ---------------------------------------------------------------- events
-class Abdicate(Value):
-    """The launcher that the leader lives in must go.
-
-    ``can_move``: another one leads then; else the job ends. Its own ranks are gone.
-    """
-
-    why: str
-    can_move: bool = False
-
-
-class LauncherEnded(Value):
-    """The launcher of a node, or a witness, has ended without a last message, says its kernel."""
-
-    node: str
-
-
-class Superseded(Value):
-    """A launcher leads in this later term, as it has proved."""
-
-    term: int
-
-
-Event = Begin | msg.Message | IterationRead | Abdicate | LauncherEnded | Superseded | TimePassed
-
-
-# ---------------------------------------------------------------- effects
-class ReadIteration(Value):
-    """Find out how far the job's checkpoints are, then report :class:`IterationRead`."""
-
-    first: bool
-    """Nothing has been trained yet: there may be none."""
-
-
-class Close(Value):
-    """The job is over and no launcher needs the store; ``missing`` have not acknowledged that."""
-
-    missing: tuple[str, ...] = ()
-
-
-class StepDown(Value):
-    """Another launcher may lead: this one does not any more, and looks for that."""
-
-    text: str
-    ranks_s: float = 0.0
-    """As in :class:`.Resigned`."""
-
-
-class WitnessMoved(Value):
-    """A witness is there; ``why_gone``: it is not any more, and why."""
-
-    node: str
-    why_gone: str = ""
-
-
-Effect = msg.Decision | ReadIteration | Note | Close | StepDown | WitnessMoved
-"""A decision is appended to the log that every launcher reads."""
 
 
 class LeaderPhase(enum.Enum):

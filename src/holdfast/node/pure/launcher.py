@@ -44,12 +44,11 @@ from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.failure import signal_name
 from holdfast.job.pure.exit_codes import of_a_host
-from holdfast.job.pure.leader import (
+from holdfast.job.pure.leader import Leader, LeaderPhase
+from holdfast.job.pure.leader_messages import (
     Abdicate,
     Close,
     LauncherEnded,
-    Leader,
-    LeaderPhase,
     ReadIteration,
     StepDown,
     Superseded,
