@@ -11,9 +11,11 @@ from holdfast.base.pure.wording import count
 from holdfast.evidence.pure.evidence import Missing
 from holdfast.job.pure.assign import NAMED, AssignmentNote, NodeDesc, NoteOn, and_more, name_some
 from holdfast.job.pure.forming import Forming
+from holdfast.job.pure.membership import Descriptor
 from holdfast.job.pure.nodes import Nodes
 from holdfast.job.pure.running import RunningCycle
 from holdfast.job.pure.timing import VERDICT_SHARE
+from holdfast.job.pure.workload import MIXED, Difference
 
 _FIRST = 4
 
@@ -27,6 +29,58 @@ def lost(name: str, why: str, silent_s: float | None) -> str:
 def silent_for(silent_s: float) -> str:
     """The reason for which a node is given up."""
     return f"silent for {silent_s:.1f} s"
+
+
+def is_awaited(name: str, silent_s: float) -> str:
+    """A node of a cycle that no other follows is silent, and is not given up."""
+    return (
+        f"{name} is silent for {silent_s:.1f} s. No restart is left, so nothing is gained by "
+        "giving it up: it is awaited while other ranks run"
+    )
+
+
+def cut_off(name: str, cause: str) -> str:
+    """A node ended its ranks, as nothing came from the leader, which was there."""
+    return f"{name} was cut off, and ended its ranks: {cause}"
+
+
+def leader_slept(slept_s: float, name: str, unheard_s: float) -> str:
+    """The same, as the leader slept."""
+    return (
+        f"the launcher that leads the job did nothing for {slept_s:.1f} s; {name} ended its ranks "
+        f"after {unheard_s:.1f} s without a message from it"
+    )
+
+
+def unnamed_job() -> str:
+    """Jobs of several nodes that have no name can meet."""
+    return (
+        "this job of several nodes has no name (--rdzv-id is 'none', the default): if launchers of "
+        "another unnamed job come to this endpoint, only what they run tells the two jobs apart. "
+        "Give each job an --rdzv-id of its own, the same on all its nodes"
+    )
+
+
+def another_job(desc: Descriptor, found: Difference) -> str:
+    """Why a launcher is refused that was started for another job."""
+    return (
+        f"{_launcher(desc)} belongs to another job: {found.text}. Give each job an --rdzv-id and "
+        "an --rdzv-endpoint of its own; if nodes of one job run different programs, say so with "
+        f"--rdzv-conf {MIXED}=1 on all of them"
+    )
+
+
+def differs(desc: Descriptor, found: Difference) -> str:
+    """A launcher joins that is not started as the leader is."""
+    return (
+        f"{_launcher(desc)} differs from the leader of the job that it joins: {found.text}. If it "
+        "is of another job, end it, and give each job an --rdzv-id of its own. (Said once; each "
+        "further launcher that differs says so itself)"
+    )
+
+
+def _launcher(desc: Descriptor) -> str:
+    return f"the launcher on {desc.hostname} (pid {desc.pid})"
 
 
 def unfit_nodes(nodes: Nodes) -> str:
@@ -90,6 +144,17 @@ def too_small(forming: Forming) -> str:
         f"{here} of {policy.min_nodes} nodes {'is' if here == 1 else 'are'} left, and no other "
         f"can take a place (--nnodes {policy.nnodes}): {unfit_nodes(forming.nodes)}"
     )
+
+
+def ranks_not_gone(forming: Forming) -> str:
+    """The job is given up, as ranks of its last cycle may be alive."""
+    late = name_some([forming.nodes.alive[node] for node in sorted(forming.awaited)])
+    return f"not all nodes have said that their ranks of cycle {forming.cycle} are gone: {late}"
+
+
+def not_back(forming: Forming) -> str:
+    """The reason for which a survivor of the last cycle is given up."""
+    return f"not back {forming.pace.join_timeout_s:g} s after the end of cycle {forming.cycle}"
 
 
 def wait_for_cycle(forming: Forming, now: float, *, is_decided: bool) -> str:

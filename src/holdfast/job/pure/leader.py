@@ -49,7 +49,7 @@ from holdfast.base.pure.excuse import overslept
 from holdfast.base.pure.never import assert_never
 from holdfast.job.pure import job_words as words
 from holdfast.job.pure import membership as msg
-from holdfast.job.pure.assign import Assignment, AssignmentError, AssignmentNote, assign, name_some
+from holdfast.job.pure.assign import Assignment, AssignmentError, AssignmentNote, assign
 from holdfast.job.pure.exit_codes import Ending
 from holdfast.job.pure.forming import Forming, News
 from holdfast.job.pure.incidents import Incidents
@@ -83,7 +83,7 @@ from holdfast.job.pure.state_choice import StateChoice
 from holdfast.job.pure.succession import Leads
 from holdfast.job.pure.takeover import Takeover
 from holdfast.job.pure.timing import Pace
-from holdfast.job.pure.workload import MIXED, Difference, difference
+from holdfast.job.pure.workload import difference
 
 
 class LeaderPhase(enum.Enum):
@@ -464,21 +464,16 @@ class Leader:
         found = difference(job, desc.workload)
         if found is None:
             return False
-        launcher = f"the launcher on {desc.hostname} (pid {desc.pid})"
         if not found.is_another_job:
-            self._report_difference(launcher, found)
+            if not self._has_reported_difference:
+                self._has_reported_difference = True
+                self._note("warning", words.differs(desc, found))
             return False
-        why = f"{launcher} belongs to another job: {found.text}. {_KEEP_JOBS_APART}"
+        why = words.another_job(desc, found)
         self.nodes.refuse(join.node)
         self._publish(msg.NodeRefused(join.node, why))
         self._note("warning", f"a launcher was refused: {why}")
         return True
-
-    def _report_difference(self, launcher: str, found: Difference) -> None:
-        if not self._has_reported_difference:
-            self._has_reported_difference = True
-            text = f"{launcher} differs from the leader of the job that it joins: {found.text}"
-            self._note("warning", f"{text}. {_IF_ANOTHER_JOB}")
 
     def _lose(
         self,
@@ -518,7 +513,7 @@ class Leader:
             return
         workload = self.rules.workload
         if workload is not None and not workload.is_named and not self.rules.is_of_one:
-            self._note("warning", UNNAMED_JOB)
+            self._note("warning", words.unnamed_job())
 
     def _inherit(self, before: Leads, now: float) -> None:
         """Go on with the job of a leader that has died."""
@@ -557,15 +552,12 @@ class Leader:
         forming.form_at = None
         late = now >= forming.join_by
         if late and self._running.is_last and self._restarts.cause is None and forming.awaited:
-            cause = f"not all nodes have said that their ranks of cycle {self.cycle} are gone"
-            late_ones = name_some([self.nodes.alive[node] for node in sorted(forming.awaited)])
             # Enough may be there; but the others' ranks may live, and no restart is left.
-            self._end(Ending.FAILED, f"{cause}: {late_ones}", now)
+            self._end(Ending.FAILED, words.ranks_not_gone(forming), now)
             return
         if late:
             for node in sorted(forming.awaited):
-                limit = f"{self.pace.join_timeout_s:g} s"
-                self._refuse(node, f"not back {limit} after the end of cycle {self.cycle}", now)
+                self._refuse(node, words.not_back(forming), now)
         if forming.awaited:
             return
         forming.form_at = None if late else self._restarts.waits_until(now)
@@ -748,12 +740,9 @@ class Leader:
         """
         name = self.nodes.shown(state.node)
         if now - self._woke_at > self.pace.silence_s:
-            cause = f"{name} was cut off, and ended its ranks: {state.failure.cause}"
+            cause = words.cut_off(name, state.failure.cause)
             return msg.FailureReport(cause), StopWhy.LOST
-        cause = (
-            f"the launcher that leads the job did nothing for {self._slept_s:.1f} s; {name} ended "
-            f"its ranks after {state.unheard_s:.1f} s without a message from it"
-        )
+        cause = words.leader_slept(self._slept_s, name, state.unheard_s)
         return msg.FailureReport(cause), StopWhy.LEADER_SLEPT
 
     def _judge(self, cause: str, node: str, now: float, why: StopWhy) -> None:
@@ -889,11 +878,7 @@ class Leader:
                 self._lose_witness(node, words.silent_for(silent_s), silent_s=silent_s)
             elif self._waits_for(node):
                 self.nodes.awaited.add(node)
-                self._note(
-                    "warning",
-                    f"{self.nodes.shown(node)} is silent for {silent_s:.1f} s. No restart is left, "
-                    "so nothing is gained by giving it up: it is awaited while other ranks run",
-                )
+                self._note("warning", words.is_awaited(self.nodes.shown(node), silent_s))
             else:
                 self._lose(node, words.silent_for(silent_s), now, silent_s=silent_s)
         while self.phase is LeaderPhase.RUNNING and now >= self._running.awaited_until():
@@ -932,19 +917,6 @@ class Leader:
         self._effects.append(Note(level, text))
 
 
-UNNAMED_JOB = (
-    "this job of several nodes has no name (--rdzv-id is 'none', the default): if launchers of "
-    "another unnamed job come to this endpoint, only what they run tells the two jobs apart. Give "
-    "each job an --rdzv-id of its own, the same on all its nodes"
-)
-_KEEP_JOBS_APART = (
-    "Give each job an --rdzv-id and an --rdzv-endpoint of its own; if nodes of one job run "
-    f"different programs, say so with --rdzv-conf {MIXED}=1 on all of them"
-)
-_IF_ANOTHER_JOB = (
-    "If it is of another job, end it, and give each job an --rdzv-id of its own. (Said once; "
-    "each further launcher that differs says so itself)"
-)
 _ENDS_WITH = {
     LeaveWhy.EXCLUDED: Ending.EXCLUDED,
     LeaveWhy.UNHEALTHY: Ending.NO_NODE_LEFT,
