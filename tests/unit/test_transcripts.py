@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from holdfast.job.pure.assign import Policy as NodePolicy
-from holdfast.job.pure.leader import RestartPolicy, Rules
 from holdfast.job.pure.membership import EXCLUDE, SHUTDOWN
+from holdfast.job.pure.rules import RestartPolicy, Rules
 from holdfast.job.pure.timing import Pace
 from tests.simulation import call_scenario as calls
 from tests.simulation.call_scenario import Call, What

@@ -28,8 +28,8 @@ def test_a_leader_steps_down_so_long_after_its_lease_has_ended() -> None:
     assert not one.note(LENGTH_S + 1.0, NEVER, is_needed=True)
     assert one.since == LENGTH_S
     assert one.next_at() == LENGTH_S + PACE.step_down_s
-    assert one.ranks_s(LENGTH_S + 1.0) == PACE.step_down_s - 1.0
-    assert one.ranks_s(one.next_at()) == 0.0
+    assert one.ranks_s(LENGTH_S + 1.0, is_superseded=False) == PACE.step_down_s - 1.0
+    assert one.ranks_s(one.next_at(), is_superseded=False) == 0.0
 
 
 def test_a_lease_that_is_back_is_noted_once() -> None:
