@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from holdfast.base.pure.printable import printable
-from holdfast.tools.command_words import run_command, without_options
+from holdfast.tools.command_words import UsageError, run_command, without_options
 from holdfast.tools.log_lines import KnownLine, found_in
 
 _USAGE = """\
@@ -15,7 +15,8 @@ usage: holdfast explain [LINE ...]
        holdfast explain < LOG
 
 Explains lines of the launcher's log: what happened, and what to do. A line may be
-a part of one. Without LINE it reads stdin, and explains each kind of line once.
+a part of one, with or without quotes. Without LINE, or with -, it reads stdin, and
+explains each kind of line once.
 
 Exit code: 0; 1 if no line is known; 2 if the command cannot be used this way.
 """
@@ -30,12 +31,23 @@ def main(command: str, words: Sequence[str]) -> int:
 
 
 def _run(words: list[str]) -> int:
-    without_options(words)
-    parts = list(explained(words or sys.stdin))
+    if words == ["-"]:
+        words = []
+    elif not words and sys.stdin.isatty():
+        raise UsageError("which line?", "")
+    parts = list(explained(_lines(without_options(words)) or sys.stdin))
     sys.stdout.write("\n".join(parts))
     if not parts:
-        sys.stderr.write("holdfast explain: no line of these is known (docs/messages.md)\n")
+        sys.stderr.write(
+            "holdfast explain: no line of the launcher's log is known that has these words. All of "
+            "them: docs/messages.md; what failed in a run: holdfast report\n"
+        )
     return 0 if parts else 1
+
+
+def _lines(words: Sequence[str]) -> Sequence[str]:
+    """Words without quotes are one line."""
+    return words if any(" " in word for word in words) else [" ".join(words)][: len(words)]
 
 
 def explained(lines: Iterable[str]) -> Iterable[str]:

@@ -39,7 +39,20 @@ def test_of_a_log_each_kind_of_line_is_explained_once(capsys, monkeypatch) -> No
 
 def test_a_line_that_no_explanation_fits_is_an_error(capsys) -> None:
     assert main(["explain", "loss 2.4"]) == 1
-    assert "no line of these is known" in capsys.readouterr().err
+    assert "no line of the launcher's log is known" in capsys.readouterr().err
+
+
+def test_a_line_needs_no_quotes(capsys) -> None:
+    assert main(["explain", "rank", "3", "is", "left", "alone"]) == 0
+    assert capsys.readouterr().out.startswith("rank 3 is left alone\n")
+
+
+def test_a_dash_stands_for_stdin_and_a_terminal_is_asked_for_a_line(capsys, monkeypatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(KILLED))
+    assert main(["explain", "-"]) == 0
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    assert main(["explain"]) == 2
+    assert "which line?" in capsys.readouterr().err
 
 
 def test_control_characters_of_a_line_do_not_reach_the_terminal(capsys) -> None:
