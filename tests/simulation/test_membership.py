@@ -43,6 +43,7 @@ from tests.simulation.scenario import (
     Cut,
     Hangs,
     Network,
+    Partition,
     Pause,
     RankFails,
     Return,
@@ -595,7 +596,6 @@ on_leader_missing = Launcher._on_leader_missing
     ("kind", "method", "bug"),
     [
         (LeaderLease, "is_held", decides_without_a_lease),
-        (LeaderLease, "left_s", grants_too_much),
         (Leader, "_inherit", takes_over_at_once),
         (Launcher, "_on_leader_missing", votes_at_once),
     ],
@@ -612,6 +612,25 @@ def test_the_simulator_finds_a_bug_about_leases(
 def many_silences() -> None:
     for seed, hosts in product(range(200), (3, 5)):
         silence(seed, hosts)
+
+
+def follower_of_a_leader_without_a_lease() -> None:
+    """It is apart from the three others with its leader, and then, at any second, alone."""
+    rules = Rules(NodePolicy(3, 5), max_restarts=20, first_last_call_s=1.0)
+    apart = Partition(17.0, 1, frozenset({1, 2, 3}), 60.0)
+    for second in range(20):
+        faults = apart, Cut(17.0 + second, 4, 40.0)
+        Simulation(Scenario(5, rules, faults=faults, network=CALM, work_s=60.0)).run()
+
+
+def test_no_ranks_outlive_the_lease_of_their_leader_by_its_own_beats(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R-1, for those who have not voted for the next one."""
+    follower_of_a_leader_without_a_lease()
+    monkeypatch.setattr(LeaderLease, "left_s", grants_too_much)
+    with pytest.raises(Violation):
+        follower_of_a_leader_without_a_lease()
 
 
 # ---------------------------------------------------------------- witnesses
