@@ -768,6 +768,30 @@ def test_a_launcher_that_is_stopped_has_its_ranks_ended(
     lease.close()
 
 
+def test_the_next_ranks_of_a_launcher_that_goes_on_live(
+    start: Callable[..., Node], tmp_path: Path
+) -> None:
+    """It wakes when its monitor ends the last ones: no later process of the job is ended."""
+    lease = Lease(str(tmp_path / "lease"), writable=True)
+    node = start(lease=lease.path)
+    rank = node.armed("initial=60.0")
+    now = time.monotonic()
+    lease.extend(now + 0.5, now)
+    node.tell(op="tripped", clock="section", name="step", limit_s=1.0)  # it looks at the lease
+
+    assert rank.exit_code() == -SIGKILL
+    now = time.monotonic()
+    lease.extend(now + 60.0, now)
+    env = os.environ | {"HOLDFAST_MARKER": f"{node.job}.1.0"}
+    with contextlib.ExitStack() as stack:
+        nexts = [stack.enter_context(subprocess.Popen(["sleep", "60"], env=env)) for _ in range(20)]
+        stack.callback(lambda: [it.kill() for it in nexts])
+        node.tell(op="dance")
+        node.log("unknown message 'dance'")  # it has done all that came before
+        assert [it.poll() for it in nexts] == [None] * len(nexts)
+    lease.close()
+
+
 def test_a_launcher_of_another_version_ends_no_monitor(start: Callable[..., Node]) -> None:
     """A package may be replaced while a launcher that has imported the old one runs."""
     node = start()

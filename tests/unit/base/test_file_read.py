@@ -212,6 +212,23 @@ def test_a_sweep_passes_over_a_stuck_process_and_ends_the_rest(tmp_path: Path) -
     assert (ended.killed, ended.left) == (1, {})
 
 
+def test_a_sweep_leaves_the_rest_to_a_launcher_that_goes_on(tmp_path: Path) -> None:
+    """It may have started the job's next ranks."""
+    with bystander() as ours:
+        identity = proc.identity(ours.pid)
+        assert identity is not None
+        session = 2**22 + 2
+        table = {1: Facts(0, 1, 0), ours.pid: Facts(1, session, identity[1])}
+        root = made_up_proc(tmp_path / "proc", table, stuck=0)
+        rank = {session: (identity[1] - 1, None)}
+        about = Origin("", 0, {"": "/"}, "")
+        claim = Claim("job", (3, 0), about, ranks=rank, alive_at=identity[1])
+
+        ended = orphans.end_job(claim, root=root, is_stopped=lambda: False)
+
+        assert (ended.killed, ours.poll()) == (0, None)
+
+
 class Watcher:
     """Waits for what it is told to."""
 

@@ -14,7 +14,7 @@ from holdfast.base.pure.ownership import judge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from holdfast.base.pure.ownership import Claim, Facts, Identity, Origin, Verdicts
 
@@ -42,6 +42,7 @@ def end_job(
     *,
     launchers: Collection[Identity] = (),
     root: str = proc.ROOT,
+    is_stopped: Callable[[], bool] = lambda: True,
 ) -> OrphansKilled:
     """SIGKILL every process of a job until two looks in a row find none.
 
@@ -50,6 +51,8 @@ def end_job(
         bound_s: Give up after this long: a process in state D does not die of SIGKILL.
         launchers: Living launchers of other jobs; see :func:`.judge`.
         root: Of ``/proc``.
+        is_stopped: The launcher is dead, or does nothing. One that goes on is left the rest: it
+            may have started the job's next ranks already.
     """
     give_up_at = clock.monotonic() + bound_s
     ended = OrphansKilled()
@@ -60,6 +63,8 @@ def end_job(
         while clean_passes < _PASSES and clock.monotonic() < give_up_at:
             table = proc.table(root)
             verdicts = judge(table, claim, os.getpid(), origins=origins, launchers=launchers)
+            if not is_stopped():
+                break
             fresh = _kill(table, verdicts, held)
             # Its parent may die first, and with it the proof.
             claim.known |= {(pid, table[pid].started) for pid in verdicts.owned}
@@ -144,8 +149,11 @@ class RankProcesses:
         self.next_look_at = now + self._pause_s
         self._look(self._claim())
 
-    def end_all(self) -> OrphansKilled:
-        """SIGKILL all ranks with their children, parked interpreters and the health process."""
+    def end_all(self, is_stopped: Callable[[], bool] = lambda: True) -> OrphansKilled:
+        """SIGKILL all ranks with their children, parked interpreters and the health process.
+
+        ``is_stopped``: as for :func:`end_job`.
+        """
         claim = self._claim()
         claim.alive_at = job_record.ticks_now()  # the launcher has noticed every end until now
         self._look(claim)  # ranks with much memory take long to die: their children show
@@ -154,7 +162,7 @@ class RankProcesses:
         if self._folder is not None:
             here = job_name.living_launchers(os.path.dirname(self._folder))
             launchers = [each for each in here if each != claim.launcher]
-        return end_job(claim, launchers=launchers)
+        return end_job(claim, launchers=launchers, is_stopped=is_stopped)
 
     def _claim(self) -> Claim:
         written = job_record.read_claim(self._folder) if self._folder is not None else None

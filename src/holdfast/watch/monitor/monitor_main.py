@@ -57,6 +57,7 @@ from holdfast.watch.pure.rank_messages import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from holdfast.base.own_file import OwnFile
@@ -512,25 +513,26 @@ class Monitor:
 
     def _launcher_stopped(self, until: float, now: float) -> None:
         """It would have ended its ranks itself: the others go on without this node now."""
-        assert self._lease is not None
-        self._lease_over = until
-        slept_s = now - self._lease.moved_at
+        lease = self._lease
+        assert lease is not None
+        self._lease_over, moved_at = until, lease.moved_at
+        slept_s = now - moved_at
         if self._cycle is not None:  # before they end: their launcher asks for the reason then
             self._reports.send(messages.LeaseOver(self._cycle.cycle, slept_s))
-        if self._end_all():
+        if self._end_all(lambda: lease.moved_at == moved_at):
             self._reports.log(
                 "error",
                 f"this launcher was stopped, or got no processor, for {slept_s:.1f} s; the other "
                 "nodes may go on without it, so its monitors have ended its ranks",
             )
 
-    def _end_all(self) -> int:
-        """End all that the launcher's ranks are; how many that were."""
+    def _end_all(self, is_stopped: Callable[[], bool] = lambda: True) -> int:
+        """End all that the launcher's ranks are, while it is stopped; how many that were."""
         if self._descendants is None:
             return 0  # this monitor may not end them
         if self._sessions.session is not None:
             self._sessions.session.process.send(SIGKILL)
-        ended = self._descendants.end_all()
+        ended = self._descendants.end_all(is_stopped)
         for pid, why in ended.left.items():
             self._reports.log("warning", f"process {pid} is left alone: {why}")
         return ended.killed
