@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,8 +82,15 @@ def beside_s(all_lives: Iterable[Life], slept: Mapping[int, float]) -> float:
     )
 
 
+def _in_time(several: Iterable[Life]) -> list[Life]:
+    return sorted(several, key=lambda life: life.first_at)
+
+
 def broken_rules(all_lives: Iterable[Life], lines: Iterable[Noted]) -> list[str]:
-    """One owner of each rank of a cycle, and a checkpoint that never goes back."""
+    """One owner of each rank of a cycle at a time, and a checkpoint that never goes back.
+
+    A cycle that only launchers without a majority knew may have its number again.
+    """
     found = []
     owners: dict[tuple[int, int], list[Life]] = {}
     for life in all_lives:
@@ -91,7 +99,7 @@ def broken_rules(all_lives: Iterable[Life], lines: Iterable[Noted]) -> list[str]
         f"rank {rank} of cycle {cycle} had {len(several)} owners: hosts "
         f"{', '.join(str(life.host) for life in several)}"
         for (cycle, rank), several in owners.items()
-        if len(several) > 1
+        if any(one.last_at > other.first_at for one, other in pairwise(_in_time(several)))
     ]
     step = cycle = -1
     for it in sorted(it for it in lines if it.what in ("checkpoint", "begins")):

@@ -30,6 +30,8 @@ def test_ranks_of_two_cycles_are_seen_beside_each_other_but_for_the_time_that_on
 
 def test_a_second_owner_and_a_checkpoint_that_goes_back_are_named() -> None:
     assert broken_rules([OLD, NEW], LINES) == []
+    again = NEW._replace(host=2, pid=13, first_at=7.5, last_at=8.0)
+    assert broken_rules([OLD, NEW, again], LINES) == []
     twice = [OLD, NEW, NEW._replace(host=2, pid=13)]
     assert broken_rules(twice, LINES) == ["rank 0 of cycle 1 had 2 owners: hosts 0, 2"]
     late = [*LINES, Noted(8.0, "checkpoint", 0, 0, 11, 6)]

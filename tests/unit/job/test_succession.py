@@ -25,6 +25,7 @@ from holdfast.job.pure.succession import (
     Give,
     LeaderDied,
     Leads,
+    LeaveLeader,
     NotReached,
     PeerDied,
     Reached,
@@ -145,6 +146,15 @@ def test_successors_that_do_not_answer_are_tried_again_after_a_pause() -> None:
     assert one.handle(NotReached("c"), 3.0) == []
     assert one.next_deadline() == 3.0 + PACE.beat_s
     assert one.handle(TimePassed(), 3.0 + PACE.beat_s) == [Approach(FIVE.successors[0])]
+
+
+def test_a_launcher_that_votes_for_itself_follows_none_that_it_has_only_approached() -> None:
+    """That one leads, and has admitted it, but has no join of it."""
+    one, _ = leaderless("c")
+    assert LeaveLeader() in one.handle(offer("d", 2), 1.3)
+    assert one.handle(Reached("b"), 1.4) == []
+    assert one.handle(Follows(), 1.5) == []
+    assert one.allegiance is Allegiance.BOUND
 
 
 def test_a_launcher_follows_the_one_that_leads_and_sends_votes_for_itself_on() -> None:

@@ -158,7 +158,7 @@ class Give(Value):
 
 
 class LeaveLeader(Value):
-    """Close the connection to the leader, which is silent."""
+    """Close the connection to the leader, which is silent, or to the launcher approached."""
 
 
 class Release(Value):
@@ -259,6 +259,8 @@ class Succession:
     """The same of leaders that were silent, which this launcher and its voters have followed."""
     _followed: int = field(default=0, init=False)
     """The greatest term of a leader that this launcher has answered: it never returns to others."""
+    _voted_for: msg.Successor | None = field(default=None, init=False)
+    """The launcher that has this one's vote, on the connection that is open."""
     _leads_at: msg.Successor | None = field(default=None, init=False)
     """Where the leader serves."""
     _has_tried_leader: bool = field(default=False, init=False)
@@ -427,10 +429,11 @@ class Succession:
 
     def _on_follows(self, now: float) -> None:
         """Votes for this launcher are for nothing: the one that it is bound to leads."""
-        if self._candidate is None:
-            return
-        self._leader, self._seeks_at, self._is_sure = self._candidate.node, None, False
-        self._leads_at, self._bound_until = self._candidate, None
+        leads_at, self._voted_for = self._voted_for, None
+        if leads_at is None or not self.is_leaderless:
+            return  # it leads, and was only approached: it knows nothing of this launcher
+        self._leader, self._seeks_at, self._is_sure = leads_at.node, None, False
+        self._leads_at, self._bound_until = leads_at, None
         self.allegiance, self._candidate, self._ready = Allegiance.FOLLOWING, None, None
         self._release([*self._offers], self.term + 1)
         self._patient_until.clear()
@@ -473,7 +476,7 @@ class Succession:
             return
         if asks and term > self.term:
             self.term, self.allegiance, self._bound_until = term, Allegiance.SEEKING, None
-            self._effects.append(Approach(candidate))
+            self._approach(candidate)
             return
         self.term = max(self.term, term - 1)
         ahead, lost = released.ahead, self._leads_at
@@ -516,7 +519,7 @@ class Succession:
         if _is_one(candidate.node, own):
             self._vote_for_itself(now)
         else:
-            self._effects.append(Approach(candidate))
+            self._approach(candidate)
 
     def _may_return_to(self, leads_at: msg.Successor, join: msg.Join) -> bool:
         """It may lead the others, and be there again; or this one has led, and knows most."""
@@ -533,13 +536,17 @@ class Succession:
         self._release(earlier, self.term, asks=True)
         self._take(self._offer(now), now)
 
+    def _approach(self, candidate: msg.Successor) -> None:
+        self._voted_for = None  # the connection to that one is closed
+        self._effects.append(Approach(candidate))
+
     def _is_candidate(self, node: str) -> bool:
         return self._candidate is not None and _is_one(self._candidate.node, node)
 
     def _on_reached(self, node: str, now: float) -> None:
         if self.allegiance is Allegiance.SEEKING and self._is_candidate(node):
             self.allegiance, self._given_at = Allegiance.BOUND, now
-            self._bound_until = self._binds_until(now)
+            self._bound_until, self._voted_for = self._binds_until(now), self._candidate
             self._effects.append(Give(node, self._offer(now)))
 
     def _binds_until(self, now: float) -> float | None:
@@ -597,6 +604,8 @@ class Succession:
             while votes_for_itself and term > self.term and not self._would_lead_in(term, own):
                 term += 1
             if term > self.term and self._would_lead_in(term, own):
+                if not votes_for_itself:
+                    self._effects.append(LeaveLeader())
                 self._offers.pop(own, None)
                 self.term = term
                 self._nominate(own)

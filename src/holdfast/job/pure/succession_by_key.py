@@ -37,7 +37,6 @@ from holdfast.base.pure.deadlines import earliest
 from holdfast.job.pure import membership as msg
 from holdfast.job.pure.succession import (
     Allegiance,
-    Approach,
     ClaimKey,
     Effect,
     Event,
@@ -146,7 +145,7 @@ class SuccessionByKey(Succession):
         self._offers.pop(own, None)
         self._release([*self._offers], self.term + 1)
         self.allegiance, self._candidate = Allegiance.SEEKING, holder
-        self._effects.append(Approach(holder))
+        self._approach(holder)
 
     # ------------------------------------------------------------ while it waits for the answer
     def _take(self, offer: msg.Offer, now: float) -> None:
