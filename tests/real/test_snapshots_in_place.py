@@ -28,9 +28,11 @@ JOB = (
     + """
 import hashlib
 from holdfast.inprocess.rank_assignment import MaxActiveWorldSize, ShiftRanks
+from holdfast.inplace import session
 from holdfast.snapshot import Snapshots
 
 torch.set_num_threads(1)
+HAS_LAUNCHER, BORN = "FT_LAUNCHER_IPC_SOCKET" in os.environ, int(os.environ["WORLD_SIZE"])
 CYCLE = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 FAULTS = [it.split(":") for it in os.environ.get("FAULTS", "").split(",") if it]
 ACTIVE = int(os.environ.get("ACTIVE", "64"))
@@ -44,6 +46,11 @@ def weights(model):
 def train_from_start(call):
     rank, world = now()
     note(cycle=CYCLE, called=call.iteration, rank=rank, world=world)
+    is_left = HAS_LAUNCHER and world < BORN
+    if is_left and "hold" in os.environ["FAULTS"]:
+        begins = session.current().begin_from()
+        note(cycle=CYCLE, began_anew=begins is not None and begins.restore is None)
+        os.kill(os.getppid(), signal.SIGCONT)
     dist.init_process_group("gloo")
     torch.manual_seed(1)
     inner = torch.nn.Sequential(
@@ -70,14 +77,16 @@ def train_from_start(call):
         step += 1
         done["batches"] += 1
         call.ping()
-        time.sleep(0.01)
+        time.sleep(2.0 if is_left else 0.01)  # so that the launcher is faster than its progress
         for what, cycle, iteration, at, who in FAULTS:
             now_is = CYCLE, call.iteration, step, rank
             if (int(cycle), int(iteration), int(at), int(who)) != now_is:
                 continue
             if what == "raise":
                 raise ValueError("boom")
-            if what == "kill":
+            if what == "hold":  # the launcher, until others have begun without this rank
+                os.kill(os.getppid(), signal.SIGSTOP)
+            if what in ("kill", "hold"):
                 os.kill(os.getpid(), signal.SIGKILL)
             if what == "leave":
                 raise SystemExit(3)
@@ -102,17 +111,7 @@ def train_from_start(call):
     dist.barrier()
     dist.destroy_process_group()
 
-class AwaitsLauncher(inprocess.finalize.Finalize):
-    def __call__(self, state):
-        kills = [(int(fault[1]), int(fault[2])) for fault in FAULTS if fault[0] == "kill"]
-        if "FT_LAUNCHER_IPC_SOCKET" in os.environ and (CYCLE, state.iteration) in kills:
-            time.sleep(60)  # it ends this rank, which would begin alone if it were faster
-        return state
-
-MORE = {
-    "rank_assignment": Compose(MaxActiveWorldSize(ACTIVE), ShiftRanks()),
-    "finalize": AwaitsLauncher(),
-}
+MORE = {"rank_assignment": Compose(MaxActiveWorldSize(ACTIVE), ShiftRanks())}
 
 @wrapper(**(IMPATIENT if "hang" in os.environ.get("FAULTS", "") else QUICK), **MORE)
 def train(call: CallWrapper):
@@ -249,6 +248,21 @@ def test_a_restart_of_the_processes_goes_on_from_snapshots_of_any_iteration(
     assert began(notes, 0, cycle=1) in (16, 17), job.stderr
     assert began(notes, 1, cycle=1) in (22, 23)
     assert ends(notes) == undisturbed[2]
+
+
+def test_ranks_that_begin_anew_before_their_launcher_ends_them_cost_no_snapshot(
+    ft: Launcher, undisturbed: dict[int, Any]
+) -> None:
+    """The launcher is stopped until two of three ranks have begun from none, in place."""
+    job = ft.start(
+        "--nproc-per-node=3", "--max-restarts=1", "--log-dir=logs", COLD, ft.script(JOB),
+        env={"FAULTS": "hold:0:0:20:1"},
+    )  # fmt: skip
+    assert job.wait(LONG_S) == 0, job.stderr
+    notes = all_notes(job.folder)
+    assert {it["began_anew"] for it in notes if "began_anew" in it} == {True}
+    assert began(notes, 0, cycle=1) in (18, 19), job.stderr
+    assert ends(notes) == undisturbed[3]
 
 
 def test_a_snapshot_of_the_cycle_that_leads_nowhere_twice_is_given_up(

@@ -88,6 +88,8 @@ class Call(Value):
     """The step of the snapshot that the launchers have chosen for the cycle; 0: none."""
     is_broken: bool = False
     """A rank that begins from that one fails before its first step."""
+    ends_at: float = 0.0
+    """Launchers end all ranks then, and choose a snapshot for the next cycle; 0: there are none."""
 
 
 def random_call(seed: int, ranks: int = 8) -> Call:
@@ -113,3 +115,26 @@ def random_call(seed: int, ranks: int = 8) -> Call:
     snapshots, bad = rng.random() < 0.7, rng.choice([0.0, 0.0, 0.1])
     about = (tuple(faults), tuple(node_faults), drops_odd, active)
     return Call(ranks, per_node, *about, snapshots=snapshots, bad=bad)
+
+
+def random_end_by_launchers(seed: int) -> Call:
+    """A rank dies, and the launchers end all ranks a little before or after the others go on."""
+    rng = random.Random(seed)
+    ranks = rng.choice([2, 3, 4])
+    epoch = rng.choice([0, 0, 1])
+    faults = [RankFault(epoch, rng.randrange(ranks), What.DIE, rng.uniform(0.2, 0.95))]
+    if epoch:
+        faults.append(RankFault(0, rng.randrange(ranks), What.RAISE, rng.uniform(0.2, 0.95)))
+    for later in range(epoch + 1, epoch + 3):
+        if rng.random() < 0.5:
+            what = rng.choice([What.RAISE, What.RAISE, What.DIE, What.LEAVE])
+            faults.append(RankFault(later, rng.randrange(ranks), what, rng.uniform(0.0, 0.9)))
+    return Call(
+        ranks,
+        rng.choice([1, 2, 4]),
+        tuple(faults),
+        snapshots=True,
+        bad=rng.choice([0.0, 0.0, 0.2]),
+        began=rng.choice([0, 0, 5]),
+        ends_at=(1 + epoch) * rng.uniform(0.4, 3.0),
+    )

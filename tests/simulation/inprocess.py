@@ -18,6 +18,7 @@ from typing import Any
 
 from holdfast.arena.pure.messages import SnapshotUnusable
 from holdfast.arena.pure.snapshots import Held, SnapshotId
+from holdfast.arena.pure.trust import PROGRESS
 from holdfast.base.pure.codec import decode, encode
 from holdfast.base.pure.common_events import TimePassed
 from holdfast.base.pure.kill_ladder import SIGKILL
@@ -72,7 +73,7 @@ from tests.simulation.call_scenario import (
     What,
 )
 from tests.simulation.kernel import Alarm, Link, ProcessClock, World
-from tests.simulation.simulated_call_snapshots import CYCLE, Epochs, Memory, Slot
+from tests.simulation.simulated_call_snapshots import CYCLE, Epochs, Memory, Slot, State
 
 PATIENCE = CoordinatorTimeouts(barrier_s=120.0, completion_s=120.0, silence_s=LIMITS.silence_s)
 HORIZON_S = 3600.0
@@ -200,6 +201,9 @@ class CallSimulation(World):
         """
         self.start()
         while self.clock.next_at() is not None and not self._is_over():
+            if self.call.ends_at and self.clock.now >= self.call.ends_at:
+                self._end_by_launchers()
+                return
             if self.clock.now > HORIZON_S:
                 self.fail(f"R-2: after {HORIZON_S:g} s {self._those_left()} still go on")
             self.clock.step()
@@ -213,6 +217,13 @@ class CallSimulation(World):
             self.clock.call_in(self._rng.random() * 0.2, partial(self._begin, process))
         for fault in self.call.node_faults:
             self.clock.call_at(fault.at, partial(self.inflict, fault))
+
+    def _end_by_launchers(self) -> None:
+        """They end all ranks now, wherever those are, and the leader chooses for the next cycle."""
+        self.say("launchers", "end all ranks")
+        self.epochs.check_next_cycle(
+            {node.name: [(p.number, p.memory) for p in self._of(node)] for node in self.nodes}
+        )
 
     def _is_over(self) -> bool:
         return all(not p.goes_on or self._is_nobodys(p) for p in self.processes)
@@ -591,6 +602,29 @@ class CallSimulation(World):
             self.fail(f"epoch {begins.epoch}: not all ranks were asked for their places")
         if chosen != newest and not begins.why:
             self.fail(f"epoch {begins.epoch} begins from {chosen}, and all have {newest}")
+        is_spent = begins.why.startswith("two restarts")
+        if is_spent:
+            self.epochs.spends(begins.epoch)
+        if chosen is None:
+            common = self._common_of_cycle()
+            self.epochs.begins_from_none(begins.epoch, common, is_spent=is_spent)
+
+    def _common_of_cycle(self) -> State | None:
+        """The newest state that the memories of all ranks hold, dead or alive, as they were born.
+
+        For a cycle whose ranks have all had a number of their own.
+        """
+        theirs = [
+            {
+                slot.held.id: slot.state
+                for slot in (p.memory.slots if p.memory is not None else ())
+                if slot.held is not None
+                and (slot.held.rank, slot.held.world_size) == (p.number, self.call.ranks)
+            }
+            for p in self.processes
+        ]
+        common = set(theirs[0]).intersection(*theirs[1:])
+        return theirs[0][max(common)] if common else None
 
     def _restores(self, process: _Process, epoch: int) -> None:
         if process.user_epoch != epoch or process.hang is not None:
@@ -607,10 +641,14 @@ class CallSimulation(World):
         if begins is not None and begins.restore is not None:
             chosen = begins.restore.snapshot
             slot = process.node.memories[begins.path].slots[begins.slot]
+        if begins is not None and begins.restore is None:
+            may_go_back = self.call.ends_at > 0 and begins.fallback is not None
+            process.memory.to_prove = PROGRESS if may_go_back else 1
         place, world = process.assigned.place, self._n_active(process)
         step = self.epochs.begins(epoch, place, world, slot, chosen)
         process.memory.last_step = step
         if chosen is not None and self._rng.random() < self.call.bad:
+            self.epochs.refuses(epoch, slot)
             self._feed_rank(process, SnapshotUnusable(process.number, chosen, "its sum is wrong"))
             self._raises(process, "the snapshot cannot be restored")
             return
@@ -642,16 +680,20 @@ class CallSimulation(World):
         step = self.epochs.done[epoch][place] + 1
         assert process.memory is not None
         process.memory.last_step = step
-        slot = process.memory.begin()
-        slot.state = self.epochs.state(epoch, step)
+        state, slot = self.epochs.state(epoch, step), None
+        if process.memory.proves():
+            slot = process.memory.begin()
+            slot.state = state
         copies_s = self._rng.random() * self.call.work_s * 0.1
         self._does(process, copies_s, self._copied, epoch, step, slot)
 
-    def _copied(self, process: _Process, epoch: int, step: int, slot: Slot) -> None:
+    def _copied(self, process: _Process, epoch: int, step: int, slot: Slot | None) -> None:
+        """``slot``: None: no snapshot is taken of this step."""
         if process.user_epoch != epoch:
             return  # interrupted in the middle of it
         place, active = process.assigned.place, self._n_active(process)
-        slot.held = Held(place, active, CYCLE, epoch, step)
+        if slot is not None:
+            slot.held = Held(place, active, CYCLE, epoch, step)
         self.epochs.done[epoch][place] = step
         self._does(process, self._short(), self._steps, epoch)
 

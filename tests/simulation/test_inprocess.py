@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from holdfast.arena.pure import beginning, choice, trust
+from holdfast.arena.pure.snapshots import SnapshotId
 from holdfast.inplace.pure import guard
 from holdfast.inplace.pure.coordinator import Coordinator
 from holdfast.inplace.pure.escalation import MOST
+from holdfast.inplace.pure.messages import BeginFrom
 from tests.simulation.call_promises import Outcome
 from tests.simulation.call_scenario import (
     FOR_EVER_S,
@@ -21,6 +23,7 @@ from tests.simulation.call_scenario import (
     RankFault,
     What,
     random_call,
+    random_end_by_launchers,
 )
 from tests.simulation.inprocess import CallSimulation
 from tests.simulation.kernel import Violation
@@ -228,3 +231,57 @@ def test_the_simulator_finds_a_bug_in_the_choice_of_a_snapshot(
     monkeypatch.setattr(kind, name, bug)
     with pytest.raises((Violation, KeyError)):
         simulate_snapshots(0, 600)
+
+
+def simulate_ends(first: int, n: int) -> int:
+    """Calls that launchers end; how often the next cycle went back behind a new beginning."""
+    went_back = 0
+    for seed in range(first, first + n):
+        simulation = CallSimulation(random_end_by_launchers(seed), seed)
+        simulation.run()
+        went_back += simulation.epochs.went_back
+    return went_back
+
+
+def test_ranks_that_begin_anew_before_launchers_end_them_cost_no_snapshot(first_seed: int) -> None:
+    """The next cycle begins from the newest that all had, until there is progress without it."""
+    assert simulate_ends(first_seed, 300) > 20
+
+
+def void_all(self: guard.Guard, message: BeginFrom) -> list[guard.Effect]:
+    return BEGIN_FROM(self, message.but(fallback=None))
+
+
+def takes_at_once(self: Memory) -> bool:
+    return True
+
+
+def never_voids(self: Memory) -> bool:
+    self.to_prove = (self.to_prove or 1) - 1
+    return self.to_prove <= 0
+
+
+def newest_of_all(self: Coordinator) -> SnapshotId | None:
+    held = (it for holdings in self._holdings.values() for it in holdings.held)
+    return max((it.id for it in held), default=None)
+
+
+BEGIN_FROM = guard.Guard._begin_from
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "bug"),
+    [
+        (guard.Guard, "_begin_from", void_all),
+        (Memory, "proves", takes_at_once),
+        (Memory, "proves", never_voids),
+        (Coordinator, "_newest_not_given_up", newest_of_all),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_the_simulator_finds_a_bug_in_a_new_beginning(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, name: str, bug: Any
+) -> None:
+    monkeypatch.setattr(kind, name, bug)
+    with pytest.raises(Violation):
+        simulate_ends(0, 600)

@@ -19,7 +19,7 @@ _CODE = re.compile(r"`([^`]+)`")
 _DECISIONS = re.compile(r"[Dd]ecisions? (\d+)(?:(?:, | and )(\d+))*")
 INSIDE = {
     *(1, 2, 4, 5, 7, 9, 11, 12, 16, 17, 20, 25, 26, 35, 43, 46, 47, 48, 49, 50, 52, 53, 54, 55),
-    *(56, 57, 58),
+    *(56, 57, 58, 59),
 }
 """Numbers of the decisions that users of nvidia-resiliency-ext meet no difference by."""
 

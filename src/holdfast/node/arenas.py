@@ -248,10 +248,16 @@ class Arenas(Part):
                 self._free(arena)
         return Holdings(
             tuple(sorted({*self._held(), *self._replicas_in_use()})),
-            max(max(-1, it.memory.words[layout.LAST_STEP]) for it in self._arenas),
+            self._last_step(),
             tuple(self._refused),
             self._every,
         )
+
+    def _last_step(self) -> int:
+        """Of this cycle; an iteration that began anew may have ended fewer than one before it."""
+        ended = (it.memory.words[layout.LAST_STEP] for it in self._arenas)
+        taken = (it.step for it in self._held() if it.cycle == self._cycle)
+        return max(-1, *ended, *taken)
 
     def sources(self) -> list[SlotOfRank]:
         """The snapshots with the memory that they are in, when all ranks are gone."""

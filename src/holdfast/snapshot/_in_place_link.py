@@ -59,12 +59,15 @@ class InPlaceLink(LauncherLink):
             raise
         except NoArenaError:
             # All ranks begin from the snapshot, or none: so it is read, and no other is taken.
+            if begins is not None and chosen is None:
+                self._void_all()  # no step of this iteration would
             if chosen is None or self.source is None:
                 raise
             answer, fd = Arena(0, chosen.snapshot.cycle), os.dup(self.source.fd)
         if begins is None:
             return self._as_the_cycle_began(answer), fd
         if chosen is None:
+            self.steps_to_prove = 1 if self._fallback(begins) is None else answer.progress
             answer = answer.but(restore=None, slot=0, lost_steps=-1, file=None, other_world=None)
             return answer, fd
         if slot_bytes == 0 and self.source is not None:  # to look at it
@@ -73,6 +76,14 @@ class InPlaceLink(LauncherLink):
         lost = chosen.lost_steps
         answer = answer.but(restore=chosen.snapshot, slot=begins.slot, lost_steps=lost, file=None)
         return answer.but(other_world=None), fd
+
+    def _fallback(self, begins: BeginFrom) -> SnapshotId | None:
+        """The newest snapshot that launchers may go back to, if they end the ranks soon."""
+        return None if self._launcher is None else begins.fallback
+
+    def _void_all(self) -> None:
+        if self._session.arena_fd >= 0:
+            ArenaMemory(self._session.arena_fd).void_others(None)
 
     def _begin(self, begins: BeginFrom) -> None:
         if self._is_begun:
@@ -93,6 +104,11 @@ class InPlaceLink(LauncherLink):
     def _say(self, begins: BeginFrom) -> None:
         why = f"; {begins.why}" if begins.why else ""
         if begins.restore is None:
+            if (fallback := self._fallback(begins)) is not None:
+                why += (
+                    "; its first steps are not taken, so that a restart by the launcher can go "
+                    f"back to step {fallback.step} or an older one"
+                )
             LOGGER.warning(
                 "iteration %d: all ranks begin from no snapshot: from a checkpoint, if the "
                 "function has one%s",

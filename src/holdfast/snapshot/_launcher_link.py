@@ -47,6 +47,9 @@ class LauncherLink:
     """and how many times its function was called before."""
     source: ArenaMemory | None = None
     """Holds the snapshot to restore; None: the memory that was opened."""
+    steps_to_prove: int | None = None
+    """None: the training goes back to all snapshots in the memory. Otherwise to none, and
+    voids them after so many steps."""
 
     def __init__(self, path: str, rank: int) -> None:
         self.path = path

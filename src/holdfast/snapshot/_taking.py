@@ -149,6 +149,8 @@ class Taking:
         self._every = every
         self._world_size = int(os.environ.get("WORLD_SIZE", "1"))
         self._seen = -1
+        self._to_prove = link.steps_to_prove
+        """None: there is nothing to void."""
         self._copying: Copying | None = None
         self._copier, self._helper = Worker("holdfast-copy"), Worker("holdfast-snapshot")
         self._to_add_up: Slot | None = None
@@ -246,7 +248,7 @@ class Taking:
         if step <= self._seen:
             return False
         self._seen = self._words[layout.LAST_STEP] = step
-        if not healthy or not self._is_due(step):
+        if not self._is_proven() or not healthy or not self._is_due(step):
             return False
         self._end_copy()
         captured = self._live.capture(step)
@@ -271,6 +273,20 @@ class Taking:
             copying.run()
             if copying.is_committed:
                 self._on_committed(slot)
+        return True
+
+    def _is_proven(self) -> bool:
+        """Whether enough steps are made to void the snapshots that this epoch does not go back to.
+
+        Until then it takes none, and they stay: the launchers may go back to them.
+        """
+        if self._to_prove is None:
+            return True
+        self._to_prove -= 1
+        if self._to_prove > 0:
+            return False
+        self._to_prove = None
+        self._arena.void_others(None)
         return True
 
     def _is_due(self, step: int) -> bool:

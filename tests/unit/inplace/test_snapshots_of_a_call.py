@@ -15,6 +15,7 @@ from holdfast.inplace.pure.guard import (
     RankMessage,
     ReadSnapshots,
     SnapshotsRead,
+    VoidSnapshots,
 )
 from holdfast.inplace.pure.job_calls import Cause, FaultKind, RestartedInPlace
 
@@ -103,6 +104,44 @@ def test_one_on_disk_is_given_up_for_the_checkpoint() -> None:
     begins = call.restart(last_step=50)
     assert begins is not None
     assert begins.restore is None
+
+
+def test_ranks_that_begin_from_none_leave_the_newest_one_that_was_not_given_up() -> None:
+    """The launchers may still go back to it; what was refused or spent is void."""
+    call = CallFromSnapshot()
+    call.held = tuple(it for it in CYCLES if it.step == 9 or it.rank == 0)
+    begins = call.restart(9, Refused(NINE, 1, "its sum is wrong"))
+    assert begins is not None
+    assert (begins.restore, begins.fallback) == (None, EIGHT)
+
+
+def test_a_call_does_not_go_back_to_what_an_iteration_has_left_behind() -> None:
+    """Not even when all ranks have it again."""
+    call = CallFromSnapshot(None)
+    call.held = CYCLES[:2]
+    begins = call.restart(9)
+    assert begins is not None
+    assert (begins.restore, begins.fallback) == (None, NINE)
+    call.held = CYCLES
+    begins = call.restart(2)
+    assert begins is not None
+    assert (begins.restore, begins.fallback) == (None, NINE)
+    call.held = (*CYCLES, *(Held(rank, 2, 0, 2, 11) for rank in RANKS))
+    begins = call.restart(11)
+    assert begins is not None
+    assert begins.restore == Restore(SnapshotId(0, 2, 11), 2, lost_steps=0)
+
+
+@pytest.mark.parametrize("restore", [None, Restore(EIGHT, 2)])
+def test_a_guard_voids_what_is_newer_than_the_snapshot_or_the_fallback(
+    restore: Restore | None,
+) -> None:
+    guard = Guard(msg.CallTimeouts())
+    guard.handle(msg.JoinCall(0, 1), 0.0)
+    guard.handle(msg.Commit(0, -1, (), ()), 0.0)
+    guard.handle(RankMessage(0, msg.OpenedArena(0, 7)), 0.0)
+    begins = msg.BeginFrom(0, restore, fallback=None if restore else EIGHT)
+    assert VoidSnapshots(EIGHT) in guard.handle(begins, 0.0)
 
 
 def test_the_launchers_count_of_lives_goes_on() -> None:

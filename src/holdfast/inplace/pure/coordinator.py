@@ -29,6 +29,9 @@ launchers' leader (``arena/pure/beginning.py``). A rank waits for that only wher
 all ranks of an epoch begin from one snapshot, or all from none. Until there are some, epochs begin
 as the launchers chose for the cycle, but not for ever: the coordinator gives that snapshot up by
 the rule of ``arena/pure/trust.py``. An epoch in which no rank came to restore it does not count.
+An epoch that begins from none leaves older snapshots where they are, up to the first that was given
+up: they are of another world, and launchers that end all ranks may go back to them. No later epoch
+of this call does.
 
 Invariants: R-1 a place has one owner per epoch. R-2 every member of an epoch is Ready for the same
 next one, or is gone, or the call ends for all; in bounded time, since each wait has a deadline and
@@ -58,7 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
-    from holdfast.arena.pure.snapshots import Holdings, Restore
+    from holdfast.arena.pure.snapshots import Holdings, Refused, Restore, SnapshotId
 
 MAX_CAUSES = 64
 """Causes in one message: the first ones explain, and a frame has a size limit."""
@@ -171,6 +174,8 @@ class Coordinator:
         """The snapshot that the epoch began from."""
         self._has_chosen = False
         """From then on, the launchers' choice for the cycle holds no more."""
+        self._left: SnapshotId | None = None
+        """No epoch begins from this one or an older one: one has begun from none since."""
         self._progress = trust.PROGRESS
 
     @property
@@ -329,15 +334,22 @@ class Coordinator:
         restore, why = None, "ranks computed different assignments"
         if worlds == {len(called)} == {sum(map(len, by_node.values()))}:
             restore, why = self._choose(by_node)
+        fallback = None
+        if restore is None and (fallback := self._newest_not_given_up()) is not None:
+            self._left = fallback
         self._restore, self._has_chosen = restore, True
-        return [msg.BeginFrom(self.epoch, restore, why)]
+        return [msg.BeginFrom(self.epoch, restore, why, fallback)]
 
     def _choose(self, places: Mapping[str, set[int]]) -> tuple[Restore | None, str]:
         # Needed where snapshots are used, and the guard of a node starts while its ranks wait.
         from holdfast.arena.pure.beginning import next_restore  # noqa: PLC0415
         from holdfast.arena.pure.lineage import last_life  # noqa: PLC0415
 
-        held = {node: holdings.held for node, holdings in self._holdings.items()}
+        left = self._left
+        held = {
+            node: [it for it in holdings.held if left is None or it.id > left]
+            for node, holdings in self._holdings.items()
+        }
         # Guards void the snapshots that an epoch does not go back to: the rest is one history.
         cycles = {it.cycle for its in held.values() for it in its}
         return next_restore(
@@ -346,9 +358,21 @@ class Coordinator:
             [last_life(0, cycle) for cycle in cycles],
             self._last_restore(),
             self._last_step(),
-            [refused for it in self._holdings.values() for refused in it.refused],
+            self._refused(),
             self._progress,
         )
+
+    def _refused(self) -> list[Refused]:
+        return [refused for it in self._holdings.values() for refused in it.refused]
+
+    def _newest_not_given_up(self) -> SnapshotId | None:
+        """The newest snapshot older than all that were refused, or have led nowhere."""
+        given_up = [it.snapshot for it in self._refused()]
+        last = self._last_restore()
+        if last is not None and trust.is_spent(last, self._last_step(), self._progress):
+            given_up.append(last.snapshot)
+        names = (it.id for holdings in self._holdings.values() for it in holdings.held)
+        return max((it for it in names if all(it < bad for bad in given_up)), default=None)
 
     def _last_step(self) -> int:
         return max((it.last_step for it in self._holdings.values()), default=-1)

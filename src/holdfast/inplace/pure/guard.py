@@ -22,8 +22,10 @@ Tickless: the page is read when the earliest limit could run out, not before.
 Snapshots (docs/decisions/0053). The guard keeps the memory of its ranks' snapshots when they die. A
 list of them goes up with RanksReady, when no rank writes any more. BeginFrom comes when all ranks
 have their places: the guard voids newer snapshots before any rank can take another, and tells each
-rank where the state of its place is. The launchers' choice for the cycle goes up with the list: it
-stays in force until a snapshot of this cycle is held, or the coordinator gives it up.
+rank where the state of its place is. Where an epoch begins from none, those up to the fallback
+stay: each rank voids its own when it has made progress (``snapshot/_taking.py``). The launchers'
+choice for the cycle goes up with the list: it stays in force until a snapshot of this cycle is
+held, or the coordinator gives it up.
 
 Fencing. When the guard's lease runs out, or its connection ends, the others may go on without this
 node: its ranks are asked to leave, and get SIGKILL if they do not (``inplace/pure/timing.py``).
@@ -470,7 +472,8 @@ class Guard:
             return []
         chosen = None if message.restore is None else message.restore.snapshot
         self._refused.clear()
-        effects: list[Effect] = [VoidSnapshots(chosen)] if self._holds_arenas else []
+        stays = message.fallback if chosen is None else chosen
+        effects: list[Effect] = [VoidSnapshots(stays)] if self._holds_arenas else []
         for number, rank in self._ranks.items():
             path, slot = self._where(rank.place, chosen)
             effects.append(TellRank(number, message.but(path=path, slot=slot)))

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from typing import Annotated, TypeAlias
 
 from holdfast.arena.pure.messages import SnapshotUnusable
-from holdfast.arena.pure.snapshots import Holdings, Restore
+from holdfast.arena.pure.snapshots import Holdings, Restore, SnapshotId
 from holdfast.arena.pure.trust import PROGRESS
 from holdfast.base.pure.codec import Count, Raw, Text, Whole, family
 from holdfast.base.pure.value import Value
@@ -227,8 +227,10 @@ class Commit(Value):
 class BeginFrom(Value):
     """All ranks of ``epoch`` begin from this snapshot; None: from none.
 
-    ``why``: why it is no newer one, for people. To a rank its guard adds where its part is: in a
-    slot of the memory file ``path``; "": the function is not called on this rank.
+    ``why``: why it is no newer one, for people. ``fallback``: where they begin from none, launchers
+    that end the ranks soon may go back to this one, or to older ones; None: there is none. To a
+    rank its guard adds where its part is: in a slot of the memory file ``path``; "": the function
+    is not called on this rank.
     """
 
     SPARSE = True
@@ -236,6 +238,7 @@ class BeginFrom(Value):
     epoch: Epoch
     restore: Restore | None = None
     why: Text = ""
+    fallback: SnapshotId | None = None
     path: Raw = ""
     slot: Count = 0
 
