@@ -106,6 +106,18 @@ def trained(node: Node) -> None:
     node.ranks[0].words[layout.LAST_STEP] = 6
 
 
+def test_an_iteration_that_began_anew_does_not_hide_the_steps_of_the_one_before(
+    node: Node,
+) -> None:
+    """Its ranks count from their checkpoint again; the next cycle goes back to a later step."""
+    trained(node)
+    for rank in (0, 1):
+        node.ranks[rank].words[layout.LAST_STEP] = 1
+    holdings = node.arenas.holdings()
+    assert holdings is not None
+    assert holdings.last_step == 5
+
+
 def test_a_rank_gets_memory_that_it_cannot_shrink_and_no_child_inherits(node: Node) -> None:
     answer, [fd] = node.arenas.answer(OpenArena(1, MIB, 3))
     assert answer == Arena(3, 0)

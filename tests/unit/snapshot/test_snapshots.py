@@ -27,7 +27,7 @@ from holdfast.arena.pure.messages import (  # noqa: E402
     SnapshotCost,
     SnapshotUnusable,
 )
-from holdfast.arena.pure.snapshots import SnapshotId  # noqa: E402
+from holdfast.arena.pure.snapshots import Held, SnapshotId  # noqa: E402
 from holdfast.arena.pure.tensors_head import parse  # noqa: E402
 from holdfast.base.pure.codec import encode  # noqa: E402
 from holdfast.net.pure.frames import encode as frame  # noqa: E402
@@ -259,6 +259,28 @@ def test_a_step_is_taken_once(make: Make) -> None:
     assert not snapshots.take(2)
     assert not snapshots.take(1)
     assert snapshots.take(3)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_training_that_began_anew_takes_none_and_voids_none_before_it_has_made_progress(
+    make: Make, launcher: SnapshotLauncher, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    """The launcher may go back to the snapshots in the memory until then."""
+    monkeypatch.setattr(_launcher_link.LauncherLink, "steps_to_prove", steps)
+    snapshots = make(value={"a": 1})
+    snapshots.restore()
+    taking = snapshots._taking
+    assert taking is not None
+    n_bytes = taking._granted
+    until(lambda: taking._ring.is_prepared(n_bytes, taking._n_slots), "memory")
+    for slot, step in enumerate((8, 9)):
+        taking._arena.commit(slot, Held(0, 1, 0, 0, step), n_bytes // 2)
+    for step in range(1, steps):
+        assert not snapshots.take(step)
+        assert sorted(it.held.step for it in taking._arena.all_held()) == [8, 9]
+    assert snapshots.take(steps)
+    snapshots.close()
+    assert [it.held.step for it in taking._arena.all_held()] == [steps]
 
 
 def test_one_step_of_so_many_is_taken_as_the_user_says(make: Make) -> None:
