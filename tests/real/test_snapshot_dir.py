@@ -290,10 +290,37 @@ SHARDED = (
 )
 
 
-def sharded(ft: Launcher, folder: Path, n_ranks: int, fails_at: int, restarts: int = 0) -> Job:
+_IMPORTS, _INIT, _TRAINING = SHARDED.partition('    dist.init_process_group("gloo")')
+_ITERATION = _TRAINING.replace(
+    'int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))', "call.iteration"
+).replace("and rank == 0:", "and cycle == 0:")
+SHARDED_IN_PLACE = (
+    _IMPORTS
+    + """
+    from holdfast import inprocess
+
+    @inprocess.Wrapper()
+    def train(call: inprocess.CallWrapper):
+"""
+    + textwrap.indent(_INIT + _ITERATION, "    ")
+    + """
+    train()
+"""
+)
+"""Its numbers are iterations, and all ranks fail in the first one."""
+
+
+def sharded(
+    ft: Launcher,
+    folder: Path,
+    n_ranks: int,
+    fails_at: int,
+    restarts: int = 0,
+    script: str = SHARDED,
+) -> Job:
     return ft.start(
         f"--nproc-per-node={n_ranks}", f"--max-restarts={restarts}", "--log-dir=logs",
-        "--ft-warm-standby=false", f"--ft-snapshot-dir={folder}", ft.script(SHARDED),
+        "--ft-warm-standby=false", f"--ft-snapshot-dir={folder}", ft.script(script),
         env={"FAILS_AT": str(fails_at), "RATE": "0.25" if fails_at else "0.5"},
     )  # fmt: skip
 
@@ -324,6 +351,22 @@ def test_a_job_of_fewer_ranks_goes_on_from_the_shards_of_more(ft: Launcher, tmp_
     assert states(second)[step] == states(first)[step]
     assert f"all ranks begin from step {step} on disk, of 3 ranks, if the script" in second.stderr
     assert list(folder.iterdir()) == []
+
+
+def test_each_iteration_reads_the_shards_of_more_ranks_until_it_has_a_step_of_its_own(
+    ft: Launcher, tmp_path: Path
+) -> None:
+    """In a function that restarts in place: the first one fails before it takes a snapshot."""
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    first = sharded(ft, folder, 3, 8)
+    assert first.wait(LONG_S) == 1, first.stderr
+    [step] = snapshots(folder)
+    second = sharded(ft, folder, 2, step + 1, script=SHARDED_IN_PLACE)
+    assert second.wait(LONG_S) == 0, second.stderr
+    read = said(second, "read")
+    assert read == {0: {0: ["3"], 1: ["3"]}, 1: {0: ["3"], 1: ["3"]}}
+    assert states(second)[step] == states(first)[step]
 
 
 def test_shards_that_were_altered_are_not_read_again(ft: Launcher, tmp_path: Path) -> None:
