@@ -7,7 +7,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from holdfast.base.pure.printable import printable
-from holdfast.tools.command_words import UsageError, run_command, without_options
+from holdfast.options.option import UsageError
+from holdfast.tools.command_words import run_command, without_options
 from holdfast.tools.log_lines import KnownLine, found_in
 
 _USAGE = """\
