@@ -422,6 +422,7 @@ def train(call: CallWrapper):
         os.kill(os.getpid(), signal.SIGKILL)
     if call.iteration == 0:
         time.sleep(1000)
+    meet(1, 3)  # the call may be over before the spare has initialized
     return "done"
 
 run(train)
