@@ -84,7 +84,7 @@ class Leader:
     def __init__(
         self, party: Party, run_id: str, secret: str | None, *, leads: bool = True
     ) -> None:
-        self.led_by: list[tuple[str, int, int]] = []
+        self.led_by: list[tuple[str, int, int, str]] = []
         self.messages: list[Message] = []
         self.ended: list[str] = []
         self.server = JobServer(
@@ -647,7 +647,7 @@ def test_a_launcher_at_the_endpoint_learns_where_its_job_is_led_and_sends_others
     early.link.send(Beat("n2", 1))
 
     party.member(anew, 1, leads=3)
-    [(addr, port, term)] = party.until(lambda: anew.led_by, "it is called")
+    [(addr, port, term, _)] = party.until(lambda: anew.led_by, "it is called")
     anew.server.led_by(addr, leader.server.port)
 
     assert (addr, term) == (HERE, 3)
@@ -693,7 +693,7 @@ def test_a_leader_calls_the_one_before_until_it_has_answered_and_the_endpoint_fo
         return len(before.led_by)
 
     party.until(calls, "it is called")
-    assert set(before.led_by) == {(HERE, 7, 3)}
+    assert set(before.led_by) == {(HERE, 7, 3, "n1")}
     if once:
         party.until(lambda: calls() and call.has_answered, "it has answered")
         tried = finder.tried

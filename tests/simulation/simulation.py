@@ -712,7 +712,7 @@ class Simulation(World):
         if len(leaders) < 2 or leaders[0].term != term or leaders[1].term >= term:
             return
         if self.clock.now >= before.paused_until and self._ways.are_open(one, before):
-            before.tell(LedBy(one.core.member.desc.addr, 1 + one.host, term))
+            before.tell(LedBy(one.core.member.desc.addr, 1 + one.host, term, one.name))
         else:
             self.clock.call_in(CALLS_EACH_S, partial(self._call, one, before, term))
 

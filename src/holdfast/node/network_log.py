@@ -566,7 +566,7 @@ class NetworkLog:
         calls = []
         if self._server.port != place.port:  # else this launcher has it
             calls.append(call(place.host, place.port, once=False))
-        if before is not None and before.port not in (0, place.port):
+        if before is not None and before.port:
             calls.append(call(before.addr, before.port, once=True))
         self._calls = tuple(calls)
 
@@ -575,8 +575,8 @@ class NetworkLog:
             call.close()
         self._calls = ()
 
-    def _on_led_by(self, addr: str, port: int, term: int) -> None:
-        self._events.append(LedBy(addr, port, term))
+    def _on_led_by(self, addr: str, port: int, term: int, node: str) -> None:
+        self._events.append(LedBy(addr, port, term, node))
         self._on_news()
 
     def _step_down(self) -> None:

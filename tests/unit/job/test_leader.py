@@ -1440,13 +1440,20 @@ def test_a_leader_that_slept_steps_down_at_once_when_the_next_one_calls_it() -> 
     """Its ranks would be beside those of the next cycle until no launcher had answered it."""
     leader = slept_leader(max_restarts=3)
 
-    effects = leader.handle(Superseded(1), 60.1)
+    effects = leader.handle(Superseded(1, "n1"), 60.1)
 
     assert effects[-1] == StepDown("another launcher leads, in term 1", 0.0)
     assert leader.phase is LeaderPhase.CLOSED
 
 
+def test_a_leader_of_an_earlier_run_of_the_job_supersedes_nobody() -> None:
+    """It slept when the job was started again, under the same name, and calls at the endpoint."""
+    leader = slept_leader(max_restarts=3)
+    assert not any(isinstance(it, StepDown) for it in leader.handle(Superseded(4, "n9"), 60.1))
+    assert leader.phase is LeaderPhase.RUNNING
+
+
 def test_a_leader_of_the_last_cycle_is_never_superseded() -> None:
     leader = slept_leader(max_restarts=0)
-    assert not any(isinstance(it, StepDown) for it in leader.handle(Superseded(1), 60.1))
+    assert not any(isinstance(it, StepDown) for it in leader.handle(Superseded(1, "n1"), 60.1))
     assert leader.phase is LeaderPhase.RUNNING

@@ -1093,11 +1093,13 @@ def at_the_endpoint() -> Launcher:
 
 def test_a_launcher_that_was_started_anew_steps_down_for_the_one_that_leads_and_the_next() -> None:
     launcher = at_the_endpoint()
-    assert launcher.handle(LedBy("10.0.0.1", 5, 1), 1.0) == []  # its own call
-    note, sent_on = launcher.handle(LedBy("10.0.0.2", 6, 1), 1.0)
+    assert launcher.handle(LedBy("10.0.0.1", 5, 1, "n5"), 1.0) == []  # its own call
+    note, sent_on = launcher.handle(LedBy("10.0.0.2", 6, 1, "n6"), 1.0)
     assert isinstance(note, Note)
     assert (sent_on, launcher.leader) == (SendOn("10.0.0.2", 6, joins=True), None)
-    assert launcher.handle(LedBy("10.0.0.3", 7, 1), 2.0) == [SendOn("10.0.0.3", 7, joins=False)]
+    assert launcher.handle(LedBy("10.0.0.3", 7, 1, "n7"), 2.0) == [
+        SendOn("10.0.0.3", 7, joins=False)
+    ]
 
 
 def test_a_launcher_that_follows_or_has_formed_a_cycle_does_not_step_down() -> None:
@@ -1105,10 +1107,10 @@ def test_a_launcher_that_follows_or_has_formed_a_cycle_does_not_step_down() -> N
     leader = launcher.leader
     assert leader is not None
     leader.cycle = 0
-    assert launcher.handle(LedBy("10.0.0.2", 6, 0), 1.0) == []
+    assert launcher.handle(LedBy("10.0.0.2", 6, 0, "n6"), 1.0) == []
     assert launcher.leader is leader
     launcher.leader = None
-    assert launcher.handle(LedBy("10.0.0.2", 6, 1), 1.0) == []
+    assert launcher.handle(LedBy("10.0.0.2", 6, 1, "n6"), 1.0) == []
 
 
 def test_a_leader_that_the_key_does_not_name_any_more_leaves_and_frees_its_followers() -> None:

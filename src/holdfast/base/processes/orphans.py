@@ -51,8 +51,8 @@ def end_job(
         bound_s: Give up after this long: a process in state D does not die of SIGKILL.
         launchers: Living launchers of other jobs; see :func:`.judge`.
         root: Of ``/proc``.
-        is_stopped: The launcher is dead, or does nothing. One that goes on is left the rest: it
-            may have started the job's next ranks already.
+        is_stopped: The launcher is dead, or has not said anew how long ranks may live. One that
+            has is left the rest: it may have started the job's next ranks already.
     """
     give_up_at = clock.monotonic() + bound_s
     ended = OrphansKilled()

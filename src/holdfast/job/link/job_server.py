@@ -98,8 +98,8 @@ class JobServer:
         silence_s: How long a launcher may be silent.
         log: Called with each line about a caller that was cut off.
         on_message: Called with each message.
-        on_led_by: Called with the address and the term of a launcher that proves that it leads the
-            job.
+        on_led_by: Called with the address, the term and the node of a launcher that proves that it
+            leads the job.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class JobServer:
         silence_s: float,
         log: Callable[[str], None],
         on_message: Callable[[Message], None],
-        on_led_by: Callable[[str, int, int], None] = lambda *_: None,
+        on_led_by: Callable[[str, int, int, str], None] = lambda *_: None,
     ) -> None:
         self.port: int = listener.getsockname()[1]
         self._listener = listener
@@ -295,7 +295,7 @@ class JobServer:
             channel.send(encode(NotAdmitted(Refusal.LED_BY_CALLER)))
             self._server.admit(channel, _ignore, _ignore, FRAME_BYTES_MAX)
             channel.close()
-            self._on_led_by(greeting.addr, greeting.port, greeting.leads)
+            self._on_led_by(greeting.addr, greeting.port, greeting.leads, greeting.launcher)
             return
         launcher, decided = self._launchers.get(greeting.launcher), self._decisions.count
         missed = self._decisions.after(greeting.received) if greeting.session else ()

@@ -238,8 +238,8 @@ class Leader:
                 has_formed = self._rounds.formed is not None
                 if self._takeover.offered(event, now, has_formed=has_formed):
                     self._lapse.others_until()
-            case Superseded(term):
-                self._takeover.superseded_by(term)
+            case Superseded(term, node):
+                self._takeover.superseded_by(term, node)
         is_needed = self.phase in (LeaderPhase.FORMING, LeaderPhase.RUNNING)
         if self._lapse.note(now, self._woke_at, is_needed=is_needed):
             self._publish_beat(now)  # it grants time to the ranks that the next round starts

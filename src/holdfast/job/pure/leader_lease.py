@@ -115,6 +115,10 @@ class LeaderLease:
         for one in self._electorates:
             one.received = 0
 
+    def is_of(self, node: str) -> bool:
+        """Whether the launcher of a node has a vote."""
+        return any(elector(node) in one.nodes for one in self._electorates)
+
     def received(self, node: str) -> bool:
         """A launcher has the last round; whether that settles it: none leads without knowing it."""
         node = elector(node)

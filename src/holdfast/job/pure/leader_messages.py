@@ -25,9 +25,10 @@ class LauncherEnded(Value):
 
 
 class Superseded(Value):
-    """A launcher leads in this later term, as it has proved."""
+    """The launcher of a node leads in this later term, as it has proved."""
 
     term: int
+    node: str
 
 
 Event = Begin | msg.Message | IterationRead | Abdicate | LauncherEnded | Superseded | TimePassed

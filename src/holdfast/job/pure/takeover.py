@@ -84,9 +84,12 @@ class Takeover:
         """Whether a launcher has a round that this leader did not take over."""
         return self.before is None or offer.last > self.before.round.version
 
-    def superseded_by(self, term: int) -> None:
-        """A launcher has proved that it leads, in this later term."""
-        if self.lease.until() < math.inf:  # else no other can lead
+    def superseded_by(self, term: int, node: str) -> None:
+        """A launcher has proved that it leads, in this later term.
+
+        Unless it could not be elected: one of an earlier run of this job counts terms of its own.
+        """
+        if self.lease.is_of(node) and self.lease.until() < math.inf:  # else no other can lead
             self.superseded = f"another launcher leads, in term {term}"
 
     def offered(self, offer: msg.Offer, now: float, *, has_formed: bool) -> bool:

@@ -142,6 +142,7 @@ class LedBy(Value):
     addr: str
     port: int
     term: int
+    node: str
 
 
 class Deposed(Value):
@@ -417,7 +418,7 @@ class Launcher:
             text = f"the job is led by the launcher at {Endpoint(addr, port)}: this one joins it"
             self._effects += [Note("info", text), SendOn(addr, port, joins=True)]
         elif led.term > self.leader.term:
-            return [(self.leader, Superseded(led.term))]
+            return [(self.leader, Superseded(led.term, led.node))]
         return []
 
     def _on_offer(self, offer: Offer) -> list[_Addressed]:

@@ -515,11 +515,14 @@ class Monitor:
         """It would have ended its ranks itself: the others go on without this node now."""
         lease = self._lease
         assert lease is not None
-        self._lease_over, moved_at = until, lease.moved_at
-        slept_s = now - moved_at
+        ended_at = lease.until
+        if ended_at is None or ended_at > now:
+            return  # it has just gone on
+        self._lease_over = until
+        slept_s = now - lease.moved_at
         if self._cycle is not None:  # before they end: their launcher asks for the reason then
             self._reports.send(messages.LeaseOver(self._cycle.cycle, slept_s))
-        if self._end_all(lambda: lease.moved_at == moved_at):
+        if self._end_all(lambda: lease.until == ended_at):
             self._reports.log(
                 "error",
                 f"this launcher was stopped, or got no processor, for {slept_s:.1f} s; the other "
