@@ -126,7 +126,14 @@ class InPlaceLink(LauncherLink):
         """No snapshot of this call is there: the choice of the launchers for the cycle holds."""
         if (restore := answer.restore) is None:
             return answer
-        if int(os.environ["WORLD_SIZE"]) != self._session.born_world:
+        if (here := int(os.environ["WORLD_SIZE"])) != self._session.born_world:
+            self.steps_to_prove = 1 if self._launcher is None else answer.progress
+            if self.rank == 0:
+                LOGGER.warning(
+                    "iteration %d: all ranks begin from no snapshot: from a checkpoint, if the "
+                    "function has one; step %d is of %d ranks, and there are %d",
+                    *(self.iteration, restore.step, self._session.born_world, here),
+                )
             return answer.but(restore=None, slot=0, lost_steps=-1)  # so it is on all ranks
         if self.rank != self._session.born:
             why = (

@@ -248,13 +248,16 @@ class Taking:
         if step <= self._seen:
             return False
         self._seen = self._words[layout.LAST_STEP] = step
-        if not self._is_proven() or not healthy or not self._is_due(step):
+        if not self._has_progress() or not healthy or not self._is_due(step):
             return False
         self._end_copy()
         captured = self._live.capture(step)
         n_bytes = captured.head.n_bytes
         slot = None
         if self._ring.is_prepared(n_bytes, self._n_slots):
+            if self._to_prove is not None:
+                self._to_prove = None
+                self._arena.void_others(None)
             slot = self._ring.take(step, n_bytes, self._n_slots)
         else:
             self._prepare(with_room(n_bytes))
@@ -275,19 +278,15 @@ class Taking:
                 self._on_committed(slot)
         return True
 
-    def _is_proven(self) -> bool:
+    def _has_progress(self) -> bool:
         """Whether enough steps are made to void the snapshots that this epoch does not go back to.
 
-        Until then it takes none, and they stay: the launchers may go back to them.
+        Until then it takes none, and they stay: the launchers may go back to them. The first step
+        that is taken then voids them.
         """
-        if self._to_prove is None:
-            return True
-        self._to_prove -= 1
-        if self._to_prove > 0:
-            return False
-        self._to_prove = None
-        self._arena.void_others(None)
-        return True
+        if self._to_prove:
+            self._to_prove -= 1
+        return not self._to_prove
 
     def _is_due(self, step: int) -> bool:
         if self._every is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -36,6 +37,8 @@ def _run(words: list[str]) -> int:
         words = []
     elif not words and sys.stdin.isatty():
         raise UsageError("which line?", "")
+    if isinstance(sys.stdin, io.TextIOWrapper):  # ranks write any encoding
+        sys.stdin.reconfigure(errors="backslashreplace")
     parts = list(explained(_lines(without_options(words)) or sys.stdin))
     sys.stdout.write("\n".join(parts))
     if not parts:

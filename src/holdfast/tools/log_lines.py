@@ -178,9 +178,22 @@ EXPLANATIONS = {
             "snapshots.md#when-the-job-ends",
         ),
         KnownLine(
-            ("all ranks begin from",),
-            "a newer snapshot could not be used, and why. from a checkpoint: none could",
-            "options.md#restarting",
+            ("all ranks begin from the snapshot of step",),
+            "after a restart in place; a second half says why not from a newer one",
+            "inprocess.md#snapshots",
+        ),
+        KnownLine(
+            ("all ranks begin from no snapshot",),
+            "no snapshot fits: what follows says why. The function loads its checkpoint",
+            "inprocess.md#snapshots",
+        ),
+        KnownLine(
+            ("its first steps are not taken, so that a restart by the launcher can go back",),
+            (
+                "ranks that are fewer than before keep the older snapshots for as many steps as "
+                "--ft-snapshot-progress says"
+            ),
+            "inprocess.md#snapshots",
         ),
         KnownLine(
             ("the job ends:",),

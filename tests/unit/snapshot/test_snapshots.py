@@ -261,13 +261,18 @@ def test_a_step_is_taken_once(make: Make) -> None:
     assert snapshots.take(3)
 
 
-@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize(("steps", "every", "taken"), [(1, 1, 1), (3, 1, 3), (3, 2, 4)])
 def test_a_training_that_began_anew_takes_none_and_voids_none_before_it_has_made_progress(
-    make: Make, launcher: SnapshotLauncher, monkeypatch: pytest.MonkeyPatch, steps: int
+    make: Make,
+    launcher: SnapshotLauncher,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: int,
+    every: int,
+    taken: int,
 ) -> None:
     """The launcher may go back to the snapshots in the memory until then."""
     monkeypatch.setattr(_launcher_link.LauncherLink, "steps_to_prove", steps)
-    snapshots = make(value={"a": 1})
+    snapshots = make(value={"a": 1}, every=every)
     snapshots.restore()
     taking = snapshots._taking
     assert taking is not None
@@ -275,12 +280,12 @@ def test_a_training_that_began_anew_takes_none_and_voids_none_before_it_has_made
     until(lambda: taking._ring.is_prepared(n_bytes, taking._n_slots), "memory")
     for slot, step in enumerate((8, 9)):
         taking._arena.commit(slot, Held(0, 1, 0, 0, step), n_bytes // 2)
-    for step in range(1, steps):
+    for step in range(1, taken):
         assert not snapshots.take(step)
         assert sorted(it.held.step for it in taking._arena.all_held()) == [8, 9]
-    assert snapshots.take(steps)
+    assert snapshots.take(taken)
     snapshots.close()
-    assert [it.held.step for it in taking._arena.all_held()] == [steps]
+    assert [it.held.step for it in taking._arena.all_held()] == [taken]
 
 
 def test_one_step_of_so_many_is_taken_as_the_user_says(make: Make) -> None:

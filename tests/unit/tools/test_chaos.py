@@ -500,6 +500,8 @@ def test_a_node_is_lost_where_a_spare_can_take_its_place(
         ("-- --nnodes 2 --rdzv-endpoint a:1 {s}", "is for 2 nodes, and chaos starts 1 launcher"),
         ("--launchers 3 -- --nnodes 1:2 {s}", "in a job of one number of nodes, not MIN:MAX"),
         ("--launchers 2 --kinds node -- --nnodes 2 {s}", "--kinds node needs a job of several"),
+        ("--launchers 2 -- --nnodes 2 --rdzv-id prod {s}", "name a job that may be running"),
+        ("--launchers 2 -- --nnodes 2 --rdzv-endpoint a:1 {s}", "name a job that may be running"),
         ("--compare no-kept-steps -- {s}", "keeps no steps to compare with"),
         ("--launchers 3 --compare torchrun -- --nnodes 2 {s}", "several launchers are compared"),
         ("--output {here} -- {s}", "exists; --output names a new folder"),

@@ -42,6 +42,21 @@ def test_a_line_that_no_explanation_fits_is_an_error(capsys) -> None:
     assert "no line of the launcher's log is known" in capsys.readouterr().err
 
 
+def test_a_log_may_have_bytes_of_another_encoding(capsys, monkeypatch) -> None:
+    """Ranks write what they like."""
+    log = io.BytesIO(b"caf\xe9\n" + KILLED.encode() + b"\n")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(log, encoding="utf-8", errors="strict"))
+    assert main(["explain"]) == 0
+    assert KILLED in capsys.readouterr().out
+
+
+def test_a_restart_in_place_from_a_snapshot_is_no_bad_news() -> None:
+    line = "iteration 1: all ranks begin from the snapshot of step 60"
+    assert [row.phrases for row in found_in(line)] == [
+        ("all ranks begin from the snapshot of step",)
+    ]
+
+
 def test_a_line_needs_no_quotes(capsys) -> None:
     assert main(["explain", "rank", "3", "is", "left", "alone"]) == 0
     assert capsys.readouterr().out.startswith("rank 3 is left alone\n")

@@ -56,11 +56,20 @@ def main(words: Sequence[str]) -> int:
 def _run(words: Sequence[str], stack: contextlib.ExitStack) -> int:
     try:
         options, command = _parse(words)
+        own: list[str] = []
         if options.launchers > 1:
             port = ReservedPort()
             stack.callback(port.release)
-            command = [*_place(options.seed, port.number), *command]
-        plan = make_plan(parse_args(command, os.environ), os.environ)
+            own = _place(options.seed, port.number)
+        command = [*own, *command]
+        parsed = parse_args(command, os.environ)
+        place = f"--rdzv-endpoint={parsed.rdzv_endpoint}", f"--rdzv-id={parsed.rdzv_id}"
+        if own and not {*place} <= {*own}:
+            raise UsageError(
+                "--rdzv-endpoint and --rdzv-id of the command name a job that may be running: "
+                "leave them out, chaos starts a job of its own on this host"
+            )
+        plan = make_plan(parsed, os.environ)
         faults = _draw(options, plan)
         _check_comparisons(options, plan)
         folder = _folder(options)
