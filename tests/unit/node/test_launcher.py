@@ -448,6 +448,18 @@ def test_leftovers_that_do_not_die_do_not_hold_up_the_next_cycle_for_ever() -> N
     assert StartCycle(1) in node.handle(TimePassed(), now=SWEEP_LIMIT_S)
 
 
+def test_a_launcher_that_stood_still_while_it_swept_finds_that_no_leftovers_are_alive() -> None:
+    """The sweep stood still as well; only then it knows which snapshots are here."""
+    node = running(max_restarts=1)
+    node.handle(Exited(0, 1), now=0.0)
+    node.handle(Exited(1, -SIGTERM), now=0.0)
+
+    effects = node.handle(TimePassed(), now=30.0)
+    effects += node.handle(Swept(), now=30.1)
+    assert StartCycle(1) in effects
+    assert not any("leftovers" in it.text for it in effects if isinstance(it, Note))
+
+
 def delivered(node: OneNode, event: Any, now: float) -> list[Deliver]:
     """What becomes of the folders of evidence."""
     seen, handle = [], node.launcher.handle

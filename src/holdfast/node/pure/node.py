@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 
 from holdfast.base.pure.common_events import Begin, Note, SignalArrived
 from holdfast.base.pure.deadlines import earliest
+from holdfast.base.pure.excuse import overslept
 from holdfast.base.pure.kill_ladder import KILLED, SIGKILL, SIGTERM, STUCK, KillLadder
 from holdfast.base.pure.value import Value
 from holdfast.base.pure.wording import count
@@ -583,7 +584,9 @@ class Node:
         elif not self._is_measuring:
             self._is_measuring = True
             self._do(MeasureWaits(tuple(sorted(self.alive))))
-        if self._sweep_until is not None and now >= self._sweep_until:
+        if overslept(self._sweep_until, now, 0.2 * SWEEP_LIMIT_S):
+            self._sweep_until = now + SWEEP_LIMIT_S  # the launcher stood still, and the sweep too
+        elif self._sweep_until is not None and now >= self._sweep_until:
             self._note(
                 "warning",
                 f"leftovers of cycle {self.cycle} are still alive {SWEEP_LIMIT_S:.0f} s after "
