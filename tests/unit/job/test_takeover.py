@@ -91,7 +91,7 @@ def test_a_leader_superseded_by_one_of_a_later_term_once_its_lease_can_end() -> 
     assert not one.superseded
     one.offered(offer("c", followed=3), 2.0, has_formed=True)
     assert "a launcher has followed a leader of a later term" in one.superseded
-    one.superseded_by(4)
+    one.superseded_by(4, "b")
     assert "term 4" in one.superseded
 
 
