@@ -85,7 +85,7 @@ soak: soak-fuzz  ## garbage for every endpoint, 200 random faults on a tiny job 
 	@$(PY) -m tests.soak --faults $(or $(FAULTS),200) $(if $(SEED),--seed $(SEED))
 	@HOLDFAST_FRESH=1 HOLDFAST_OWNERSHIP_EXAMPLES=$(or $(TABLES),3000) $(PY) -m pytest -q tests/unit/base/test_ownership.py --timeout=3600
 	@HOLDFAST_ALL_HOSTS=1 $(PY) -m pytest -q tests/real/test_hosts.py
-	@HOLDFAST_FRESH=1 HOLDFAST_REPORT_FAULTS=20 HOLDFAST_LEDGER_EXAMPLES=5000 $(PY) -m pytest -q --timeout=900 tests/real/test_report.py tests/unit/events/test_ledger.py tests/unit/tools/test_trace.py
+	@HOLDFAST_FRESH=1 HOLDFAST_REPORT_FAULTS=20 HOLDFAST_LEDGER_EXAMPLES=5000 $(PY) -m pytest -q --timeout=900 tests/real/test_report.py tests/real/test_chaos.py tests/unit/events/test_ledger.py tests/unit/tools/test_trace.py
 
 any-order: $(VENV)/.ready  ## tests of real processes, with events in random order and random pauses on both sides (PYTEST_ARGS="tests/real/test_launcher.py")
 	@$(PY) -m tests.any_order $(PYTEST_ARGS)

@@ -9,7 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from holdfast.base.processes import proc
+from tests import seeds
 from tests.waiting import BOUND_S, SCALE, until
 
 TORCH = """
@@ -113,13 +116,18 @@ def test_faults_are_injected_into_a_real_job_recovered_from_explained_and_counte
     assert (folder / "scorecard.txt").read_text() in text
 
 
+@pytest.mark.skipif(not seeds.FRESH, reason="faults at moments of chance: make soak")
 def test_a_node_is_lost_and_a_spare_takes_its_place(tmp_path: Path) -> None:
-    """Its launcher is killed; another one is started, as the next spare."""
+    """Its launcher is killed; another one is started, as the next spare.
+
+    The pause is longer than a beat: a leader that dies before its round is settled ends a job of
+    two (docs/decisions/0056).
+    """
     done = subprocess.run(
         [
             *(sys.executable, "-m", "holdfast.cli", "chaos", "--output", tmp_path / "chaos"),
             *("--launchers", "3", "--kinds", "node", "--faults", "2", "--seed", "7"),
-            *("--pause", "0.1", "--", "--nnodes", "2", "--nproc-per-node", "1"),
+            *("--pause", "4", "--", "--nnodes", "2", "--nproc-per-node", "1"),
             *("--ft-warm-standby", "false", written(tmp_path)),
         ],
         capture_output=True,
