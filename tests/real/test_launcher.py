@@ -561,7 +561,7 @@ def test_what_a_killed_launcher_and_its_monitors_left_is_ended_by_the_next(ft: L
 
     A launcher of another test may be the next one: then once more.
     """
-    assert any(left_over_is_ended(ft) for _attempt in range(5))
+    assert any(left_over_is_ended(ft) for _attempt in range(20))
 
 
 def left_over_is_ended(ft: Launcher) -> bool:

@@ -477,7 +477,7 @@ EXPLANATIONS = {
         ),
         KnownLine(
             ("refuses this one, as their secrets differ", "that is kept out of the job"),
-            "different secrets, or a stranger in the network",
+            "different secrets, or another program that reaches the port",
             "security.md",
         ),
         KnownLine(

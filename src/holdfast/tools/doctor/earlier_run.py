@@ -12,7 +12,7 @@ from holdfast.tools.run.reader import events_in
 from holdfast.tools.run_list import find_runs, script_of
 
 _RUNS_MAX = 20
-"""Runs that are looked at, the newest first."""
+"""So many runs are read, the newest first."""
 
 
 class EarlierRun(Value):
