@@ -123,6 +123,7 @@ class Member:
     ) -> None:
         self.reached = 0
         self.released: list[words.NotAdmitted] = []
+        self.stepped_down: list[str] = []
         self._party = party
         self.node = f"n{number}"
         self.admitted = 0
@@ -151,6 +152,7 @@ class Member:
                 log=party.lines.append,
                 reached=self._reached,
                 released=self.released.append,
+                stepped_down=self.stepped_down.append,
             ),
             **link,
         )
@@ -704,6 +706,24 @@ def test_a_leader_calls_the_one_before_until_it_has_answered_and_the_endpoint_fo
     else:
         party.until(lambda: calls() > 2, "it is called again and again")
     call.close()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_way_that_broke_before_a_leader_stepped_down_is_no_proof_of_its_death_when_it_leads_again(
+    party: Party, times: int
+) -> None:
+    leader = party.leader()
+    member = party.member(leader, 2)
+    party.until(lambda: member.admitted, "it is admitted")
+    member.comes_back = False
+    member.cut()
+    party.until(lambda: member.broken, "the connection is broken")
+    for _ in range(times):
+        leader.server.step_down()
+        leader.lead()
+    member.connect()
+    party.until(lambda: member.stepped_down, "it learns that")
+    assert member.lost == []
 
 
 def test_a_stranger_does_not_make_a_leader_step_down(party: Party) -> None:

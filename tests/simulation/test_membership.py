@@ -633,6 +633,17 @@ def test_no_ranks_outlive_the_lease_of_their_leader_by_its_own_beats(
         follower_of_a_leader_without_a_lease()
 
 
+def test_a_leader_that_is_cut_off_when_the_job_has_shrunk_by_silence_leads_again() -> None:
+    """The launcher and the witness that have no vote in its last round wait for it."""
+    rules = Rules(NodePolicy(1, 2), max_restarts=20, first_last_call_s=1.5)
+    asleep = Suspend(13.64, 1, 14.0)
+    for second in range(12):
+        cut = Cut(17.0 + second, 0, 30.0, up=False)
+        starts_at = (0.0, 0.0, 0.1)
+        about = {"faults": (asleep, cut), "network": CALM, "starts_at": starts_at, "witnesses": 1}
+        run(Scenario(2, rules, must_succeed=True, **about))
+
+
 # ---------------------------------------------------------------- witnesses
 def takeover_witnessed(seed: int, hosts: int) -> tuple[Scenario, Result, int]:
     scenario = random_takeovers_witnessed(seed, hosts)

@@ -14,6 +14,7 @@ from holdfast.job.pure.membership import (
     Join,
     LeaderBeat,
     Offer,
+    Resigned,
     Round,
     StopCycle,
     Successor,
@@ -24,6 +25,7 @@ from holdfast.job.pure.succession import (
     Follows,
     Give,
     LeaderDied,
+    LeaderSilent,
     Leads,
     LeaveLeader,
     NotReached,
@@ -92,6 +94,54 @@ def test_it_takes_three_launchers_and_a_cycle_that_another_can_follow(
 
 def test_before_the_first_round_a_job_ends_with_its_leader() -> None:
     assert not Succession(PACE).can_move
+
+
+STAYS = Resigned("no majority of its launchers has answered it", stays=True, ranks_s=9.5)
+ALONE = formed("a")
+"""The others were lost, or are in no round yet."""
+
+
+@pytest.mark.parametrize(
+    ("last", "event", "moves"),
+    [
+        (ALONE, LeaderDied("its launcher has ended"), False),
+        (ALONE, Resigned("it left"), False),
+        (ALONE, STAYS, True),
+        (dataclasses.replace(ALONE, leads_at=None), STAYS, False),
+        (formed("a", is_last=True), STAYS, False),
+        (formed("a", "b"), STAYS, True),
+        (formed("a", "b"), Resigned("it left"), False),
+        (FIVE, LeaderDied("its launcher has ended"), True),
+    ],
+)
+def test_a_leader_that_steps_down_may_lead_again_so_none_leaves_for_want_of_a_successor(
+    last: Round, event: LeaderDied | Resigned, moves: bool
+) -> None:
+    assert following(last).can_move_after(event) is moves
+
+
+def test_a_launcher_that_is_in_no_round_yet_looks_for_the_leader_that_has_stepped_down() -> None:
+    """Which needs its vote, as it has one in the round before: that is not settled."""
+    before = formed("a", "b", spares=("c",))
+    last = dataclasses.replace(ALONE, cycle=1, after=before.version, since=(("a", "b", "c"),))
+    one = following(last)
+    assert one.handle(STAYS, 1.0) == [LeaveLeader()]
+    at_a = Approach(Successor("a", "a", 1))
+    assert one.handle(Ready(join("b")), 1.2) == [at_a]
+    assert one.handle(NotReached("a"), 2.0) == []
+    assert one.next_deadline() == 2.0 + PACE.beat_s
+    assert one.handle(TimePassed(), 2.0 + PACE.beat_s) == [at_a]
+    [give] = one.handle(Reached("a"), 6.0)
+    assert isinstance(give, Give)
+
+    former = following(last)
+    former.handle(LeaderSilent("no majority of its launchers has answered it", 9.5), 1.0)
+    former.handle(Ready(Join("a", Descriptor("a", "a", 1, 1, serves=1), 1)), 1.2)
+    assert former.allegiance is Allegiance.BOUND
+    effects = former.handle(give.offer, 6.0)
+    assert former.allegiance is Allegiance.LEADING
+    [leads] = [it for it in effects if isinstance(it, Leads)]
+    assert {it.node for it in leads.offers} == {"a", "b"}
 
 
 # ---------------------------------------------------------------- voting

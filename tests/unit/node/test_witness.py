@@ -20,6 +20,7 @@ from holdfast.job.pure.membership import (
     LeaderBeat,
     Leave,
     Offer,
+    Resigned,
     Round,
     Successor,
 )
@@ -150,6 +151,15 @@ def test_it_does_not_outlive_a_job_without_a_successor() -> None:
     [*_, last] = one.handle(LeaderDied("its launcher has ended"), 1.0)
     assert isinstance(last, WitnessLeaves)
     assert last.exit_code == 1
+
+
+def test_it_looks_for_a_leader_that_has_stepped_down_also_where_it_has_no_vote() -> None:
+    """The job has shrunk to that one, by silence, and the round before may be needed."""
+    at_a = Successor("a", "a", 1)
+    one = followed(Round(1, (CyclePlace("a", 0, 1, 0, "a"),), leader="a", leads_at=at_a))
+    resigned = Resigned("no majority of its launchers has answered it", stays=True)
+    assert one.handle(resigned, 1.0)[-1] == Approach(at_a)
+    assert one.finished is None
 
 
 @given(st.integers(1, 9), st.data())

@@ -123,7 +123,7 @@ class JobServer:
         self._on_message = on_message
         self._on_led_by = on_led_by
         self._led_at: tuple[str, int] | None = None
-        self._session_before = ""
+        self._sessions_before: set[str] = set()
         """In which this launcher has led, and does not any more."""
         self._on_ended: Callable[[str], None] = lambda _: None
         self._decisions = Outbox()
@@ -166,7 +166,8 @@ class JobServer:
 
     def step_down(self) -> None:
         """Lead no more. Callers that come back learn it; others may give their votes."""
-        self._session, self._session_before = "", self._session
+        self._sessions_before.add(self._session)
+        self._session = ""
         self._on_ended, self._round, self._decisions = lambda _: None, None, Outbox()
         launchers, self._launchers = self._launchers, {}
         for launcher in launchers.values():
@@ -244,7 +245,8 @@ class JobServer:
             self._server.admit(channel, _ignore, _ignore, len(greeting.job))
             channel.close()
             return
-        if not self._session and greeting.session and greeting.session == self._session_before:
+        if greeting.session and greeting.session in self._sessions_before:
+            # Also if this launcher leads again: its death is not to be proved by that.
             channel.send(encode(NotAdmitted(Refusal.STEPPED_DOWN)))
             self._server.admit(channel, _ignore, _ignore, len(greeting.job))
             channel.close()

@@ -22,7 +22,8 @@ that were elected in different terms are kept apart by their leases, and by a la
 returning to a leader of a lower term than one it has answered.
 
 A launcher that looks for a leader is sent on to the one that leads, or to the one that others are
-bound to. The leader before is asked as well, after the successors: it may lead the others.
+bound to. The leader before is asked as well, after the successors, or alone where there are none:
+it may lead the others, or need their votes to lead again.
 
 *The votes.* Those of the launchers of the last round, its spares too. A round may be on its way
 when its leader dies: a launcher that has it needs a majority of the round before as well, and of
@@ -294,16 +295,22 @@ class Succession:
         the launchers without the leader are no majority.
         """
         formed = self.round
-        if formed is None or not self.can_move_beside:
+        if formed is None or formed.is_last or not formed.successors:
             return False
         others = formed.electorate - {msg.elector(formed.leader)}
         return is_majority(others, formed.electorate)
 
-    @property
-    def can_move_beside(self) -> bool:
-        """The same, if the leader lives, leads no more, and votes as the others do."""
+    def can_move_after(self, event: LeaderDied | msg.Resigned) -> bool:
+        """The same, when this is known of the leader.
+
+        One that stays may lead again itself, with its own vote: no other that can is needed.
+        """
+        if isinstance(event, LeaderDied) or not event.stays:
+            return self.can_move
         formed = self.round
-        return formed is not None and not formed.is_last and bool(formed.successors)
+        if formed is None or formed.is_last:
+            return False
+        return bool(formed.successors) or (formed.leads_at is not None and formed.leads_at.port > 0)
 
     @property
     def can_move_by_silence(self) -> bool:

@@ -92,6 +92,7 @@ from holdfast.job.pure.membership import (
     OpenIncident,
     Resigned,
     Round,
+    elector,
 )
 from holdfast.job.pure.rules import Rules
 from holdfast.job.pure.succession import (
@@ -368,12 +369,12 @@ class Launcher:
     def _on_leader_gone(self, event: LeaderDied | Resigned, why: str) -> list[_Addressed]:
         if self.leader is not None or (self.succession and self.succession.is_leaderless):
             return []  # the one before; or it is known
-        stays = isinstance(event, Resigned) and event.stays
         succession = self.succession
-        if succession is None or not (succession.can_move_beside if stays else succession.can_move):
+        if succession is None or not succession.can_move_after(event):
             return [(self.member, LeaderLost(why))]
         text = f"{succession.leader}: {why}"
-        how = How.POLITE if isinstance(event, Resigned) and not stays else How.AT_ONCE
+        goes = isinstance(event, Resigned) and not event.stays
+        how = How.POLITE if goes else How.AT_ONCE
         return [(succession, event), (self.member, LeaderReplaced(text, how))]
 
     def _on_leader_missing(self, missing: LeaderMissing) -> list[_Addressed]:
@@ -435,11 +436,12 @@ class Launcher:
         by_key = isinstance(self.succession, SuccessionByKey)
         about = self.rules, self.member.pace, self.member.node, leads
         self.leader = Leader(*about, moves_by_silence=not by_key)
-        votes, launchers = len(leads.offers), len(leads.round.electorate)
+        electorate = leads.round.electorate
+        votes = len(electorate.intersection(elector(offer.node) for offer in leads.offers))
         follow = "follow it, which the key names" if by_key else "have voted for it"
         text = (
-            f"this launcher leads the job now, in term {leads.term}: {votes} of {launchers} "
-            f"launchers {follow}. {leads.round.leader}, which led it, is lost "
+            f"this launcher leads the job now, in term {leads.term}: {votes} of "
+            f"{len(electorate)} launchers {follow}. {leads.round.leader}, which led it, is lost "
             f"({leads.text})"
         )
         self._effects.append(Note("warning", text))

@@ -124,7 +124,7 @@ class Witness:
     def _on_leader_gone(self, event: LeaderDied | Resigned, why: str) -> list[_Addressed]:
         if self.succession.is_leaderless:
             return []
-        if not self.succession.can_move:
+        if not self.succession.can_move_after(event):
             return [(self.member, LeaderLost(why))]
         return [(self.succession, event), (self.member, LeaderReplaced(why))]
 
