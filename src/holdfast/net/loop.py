@@ -1,10 +1,13 @@
-"""One thread, one epoll: waits for descriptors, signals and one deadline, and calls back."""
+"""One thread, one epoll: waits for descriptors, signals, other threads and one deadline."""
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -24,7 +27,10 @@ class Loop(Descriptors):
 
     def __init__(self) -> None:
         super().__init__()
-        self._signals_read, self._signals_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._from_threads: deque[Callable[[], None]] = deque()
+        self._closing = threading.Lock()
+        self._is_closed = False
         self._old_wakeup = -1
         self._old_handlers: dict[int, object] = {}
         self._on_signal: dict[int, Callable[[int], None]] = {}
@@ -32,8 +38,8 @@ class Loop(Descriptors):
         self._stopped = False
 
     def __enter__(self) -> Self:
-        self._old_wakeup = signal.set_wakeup_fd(self._signals_write, warn_on_full_buffer=False)
-        self.watch(self._signals_read, self._deliver_signals)
+        self._old_wakeup = signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        self.watch(self._wake_read, self._on_wake)
         return self
 
     def __exit__(self, *_exc: object) -> None:
@@ -43,8 +49,10 @@ class Loop(Descriptors):
             signal.signal(signum, handler)  # type: ignore[arg-type] # from signal() itself
         signal.set_wakeup_fd(self._old_wakeup)
         self.epoll.close()
-        os.close(self._signals_read)
-        os.close(self._signals_write)
+        with self._closing:
+            self._is_closed = True
+            os.close(self._wake_read)
+            os.close(self._wake_write)
 
     def on_signals(self, signums: Iterable[int], callback: Callable[[int], None]) -> None:
         """Call ``callback`` with the number of each of these signals, outside the handler.
@@ -71,11 +79,18 @@ class Loop(Descriptors):
         """Let :meth:`run` return after the current callback."""
         self._stopped = True
 
-    def _deliver_signals(self) -> None:
-        try:
-            signums = os.read(self._signals_read, 4096)
-        except BlockingIOError:
-            return
-        for signum in signums:
-            if callback := self._on_signal.get(signum):
-                callback(signum)
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Have :meth:`run` call ``callback``: for other threads. A closed loop calls nothing."""
+        self._from_threads.append(callback)
+        with self._closing:  # afterwards the descriptor may be another file's
+            if not self._is_closed:
+                with suppress(BlockingIOError):  # it has wake-ups enough
+                    os.write(self._wake_write, b"\0")  # which is no signal's number
+
+    def _on_wake(self) -> None:
+        with suppress(BlockingIOError):
+            for signum in os.read(self._wake_read, 4096):
+                if callback := self._on_signal.get(signum):
+                    callback(signum)
+        while self._from_threads:
+            self._from_threads.popleft()()

@@ -6,7 +6,6 @@ they last.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import socket
@@ -110,7 +109,6 @@ class NetworkLog:
         self._on_news: Callable[[], None] = lambda: None
         self._loop: Loop | None = None
         self._search: CallInThread[Any] | None = None
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._own: OwnAddress | None = None
         self._server: JobServer | None = None
         self._link: LeaderLink | None = None
@@ -153,7 +151,6 @@ class NetworkLog:
         """See :meth:`.JobLog.begin`."""
         self._loop, self._on_news = loop, on_news
         self._meet_by = clock.monotonic() + self._place.connect_s
-        loop.watch(self._wake_read, self._on_search_ended)
         self._look(self._finder.find)
 
     def send(self, message: Message) -> None:
@@ -257,12 +254,6 @@ class NetworkLog:
         if self._search is not None:
             self._search.has_ended(LAST_WORDS_S)
             self._search = None
-        if self._wake_read >= 0:
-            if self._loop is not None:
-                self._loop.forget(self._wake_read)
-            ends, self._wake_read, self._wake_write = (self._wake_read, self._wake_write), -1, -1
-            for end in ends:
-                os.close(end)
 
     # ------------------------------------------------------------ looking for the leader
     def _look(self, call: Callable[[], WayIn | socket.socket | None]) -> None:
@@ -271,12 +262,10 @@ class NetworkLog:
 
     def _wake(self) -> None:
         """In the thread of the search."""
-        with contextlib.suppress(OSError):  # the launcher has not waited for it
-            os.write(self._wake_write, b"\0")
+        assert self._loop is not None
+        self._loop.call_soon(self._on_search_ended)
 
     def _on_search_ended(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._wake_read, 4096)
         for call in self._calls:
             call.on_connected()
         self._on_key()

@@ -52,6 +52,32 @@ def test_what_came_while_the_process_was_stopped_comes_before_the_deadline_that_
         assert process.stdout.readline() == b"readable\n"
 
 
+def test_another_thread_has_the_loop_call_what_the_main_thread_is_to_do() -> None:
+    """Once each, in order, also while a signal comes; when the loop is closed, nothing."""
+    called: list[tuple[str, bool]] = []
+
+    def call(name: str) -> None:
+        called.append((name, threading.current_thread() is threading.main_thread()))
+
+    def ask() -> None:
+        loop.call_soon(lambda: call("first"))
+        signal.raise_signal(signal.SIGUSR1)
+        loop.call_soon(lambda: call("second"))
+        loop.call_soon(loop.stop)
+
+    before = signal.getsignal(signal.SIGUSR1)
+    with Loop() as loop:
+        loop.on_signals([signal.SIGUSR1], lambda _: call("signal"))
+        thread = threading.Thread(target=ask)
+        thread.start()
+        loop.run(lambda: None, lambda: None)
+        thread.join()
+    loop.call_soon(lambda: call("late"))
+
+    assert signal.getsignal(signal.SIGUSR1) == before
+    assert [name for name in called if name[0] != "signal"] == [("first", True), ("second", True)]
+
+
 def test_a_signal_at_the_end_of_the_loop_waits_as_it_did_before_its_beginning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

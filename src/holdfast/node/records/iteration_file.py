@@ -6,9 +6,7 @@ the launcher waits in.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,24 +43,18 @@ class IterationReader:
 
     def __init__(self, path: str, loop: Loop, on_read: Callable[[int | None], None]) -> None:
         self._file = IterationFile(path)
+        self._loop = loop
         self._on_read = on_read
         self._asked: CallInThread[int | None] | None = None
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        loop.watch(self._wake_read, self._deliver)
 
     def ask(self, *, quiet: bool = False) -> None:
         """Read it once, soon; see :meth:`IterationFile.read`."""
         if self._asked is None:  # else stuck, or about to answer: one of them is enough
             read = functools.partial(self._file.read, quiet=quiet)
-            self._asked = CallInThread(read, "holdfast-iteration", self._wake)
-
-    def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # it has wake-ups enough
-            os.write(self._wake_write, b"\0")
+            wake = functools.partial(self._loop.call_soon, self._deliver)
+            self._asked = CallInThread(read, "holdfast-iteration", wake)
 
     def _deliver(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._wake_read, 4096)
-        if self._asked is not None and self._asked.has_ended():
-            answered, self._asked = self._asked, None
-            self._on_read(answered.result())
+        assert self._asked is not None
+        answered, self._asked = self._asked, None
+        self._on_read(answered.result())
