@@ -1,12 +1,15 @@
-"""Calls that may never return (a file system hangs): each waiter waits no longer than it wants."""
+"""Calls and commands that may never end (a file system hangs); each waiter has its bound."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 _T = TypeVar("_T")
+_KILLED_S = 1.0
+"""How long the end of a command that was killed is awaited: it may sit in the kernel."""
 
 
 class CallInThread(Generic[_T]):
@@ -63,3 +66,36 @@ def call_within(
     if not made.has_ended(bound_s):
         raise late or TimeoutError(f"no answer within {bound_s:g} s")
     return made.result()
+
+
+def output_within(
+    bound_s: float, command: Sequence[str], environ: Mapping[str, str]
+) -> tuple[bytes, str | None]:
+    """The output of a command, and where it fails the last line of its errors.
+
+    Raises:
+        TimeoutError: It has not ended within ``bound_s`` seconds, and was killed.
+        OSError: It cannot be started.
+    """
+    import subprocess  # noqa: PLC0415 - seldom needed
+
+    process = subprocess.Popen(
+        command,
+        env=dict(environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        output, errors = process.communicate(timeout=bound_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        for pipe in filter(None, (process.stdout, process.stderr)):
+            pipe.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_KILLED_S)
+        raise TimeoutError(f"no answer within {bound_s:g} s") from None
+    if process.returncode == 0:
+        return output, None
+    lines = errors.decode(errors="replace").strip().splitlines()
+    return b"", lines[-1].strip() if lines else f"exit code {process.returncode}"

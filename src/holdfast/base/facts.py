@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 
+from holdfast.base.bounded import output_within
 from holdfast.base.pure.rank_sets import ranks_of
 
 _GPU_NODE = re.compile(r"nvidia\d+")
@@ -141,12 +142,12 @@ def torchs_numa_prefixes(mode: str, nproc: int) -> list[list[str]]:
 
     command = [sys.executable, "-c", _BOOT, mode, str(nproc)]
     try:
-        output, why_not = _run(command, os.environ, _TORCH_S)
+        output, why_not = output_within(_TORCH_S, command, os.environ)
         if why_not is None:
             prefixes: list[list[str]] = json.loads(output)
             return prefixes
-    except TimeoutError:
-        raise NoBindingError(f"no answer within {_TORCH_S:g} s") from None
+    except TimeoutError as error:
+        raise NoBindingError(str(error)) from None
     except (OSError, ValueError) as error:
         raise NoBindingError(f"{type(error).__name__}: {error}") from None
     raise NoBindingError(why_not)
@@ -158,7 +159,7 @@ def why_not_bound(prefix: Sequence[str], environ: Mapping[str, str]) -> str | No
     A container may be kept from the nodes that it sees, or from binding memory at all. 10 ms.
     """
     try:
-        return _run([*prefix, *_NOTHING], environ, _TRIAL_S)[1]
+        return output_within(_TRIAL_S, [*prefix, *_NOTHING], environ)[1]
     except TimeoutError:
         return f"it does not end within {_TRIAL_S:g} s"
     except OSError as error:
@@ -173,26 +174,3 @@ def absolute(path: str) -> str:
 def random_id() -> str:
     """32 random hexadecimal digits."""
     return os.urandom(16).hex()
-
-
-def _run(
-    command: Sequence[str], environ: Mapping[str, str], within_s: float
-) -> tuple[bytes, str | None]:
-    """The output of a command, and where it fails the last line of its errors."""
-    import subprocess  # noqa: PLC0415 - seldom needed
-
-    try:
-        done = subprocess.run(
-            command,
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=within_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise TimeoutError from None
-    if done.returncode == 0:
-        return done.stdout, None
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return b"", lines[-1].strip() if lines else f"exit code {done.returncode}"

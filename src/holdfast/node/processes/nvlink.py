@@ -6,15 +6,15 @@ stays there. Needs no package.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import json
+import os
 import sys
 from pathlib import Path
 
+from holdfast.base.bounded import output_within
+
 LIMIT_S = 10.0
 """How long the driver may take; without its persistence daemon it wakes the GPUs first."""
-_LAST_S = 1.0
 _LIBRARY = "libnvidia-ml.so.1"
 _ROOT = str(Path(__file__).resolve().parents[3])
 _COMPLETED = 3
@@ -44,50 +44,31 @@ def fabric(library: str = _LIBRARY, limit_s: float = LIMIT_S) -> str:
     Raises:
         FabricUnknownError: There is none, it is not one, or the driver does not say.
     """
-    import subprocess  # noqa: PLC0415 - seldom used
-
     boot = (
         f"import sys; sys.path.append({_ROOT!r}); "
         f"from holdfast.node.processes import nvlink; nvlink.print_fabrics({library!r})"
     )
     try:
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-c", boot],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
+        output, why_not = output_within(limit_s, [sys.executable, "-I", "-c", boot], os.environ)
+    except TimeoutError:
+        raise FabricUnknownError(f"the NVIDIA driver did not answer for {limit_s:g} s") from None
     except OSError as error:
         raise FabricUnknownError(f"no process to ask the driver from: {error}") from error
-    try:
-        output, _ = process.communicate(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        assert process.stdout is not None
-        process.stdout.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # it may sit in the kernel
-            process.wait(_LAST_S)
-        raise FabricUnknownError(f"the NVIDIA driver did not answer for {limit_s:g} s") from None
-    try:
-        answer = json.loads(output)
-    except ValueError:
-        text = f"asking the NVIDIA driver ended with {process.returncode}"
-        raise FabricUnknownError(text) from None
-    if "error" in answer:
-        raise FabricUnknownError(answer["error"])
-    names: list[str] = sorted(set(answer["fabrics"]))
+    if why_not is not None:
+        raise FabricUnknownError(f"asking the NVIDIA driver: {why_not}")
+    names = sorted(set(output.decode().split()))
     if len(names) != 1:
         raise FabricUnknownError(f"its GPUs are in {len(names)} NVLink fabrics: {', '.join(names)}")
     return names[0]
 
 
 def print_fabrics(library: str) -> None:
-    """In the process that asks: print what :func:`fabric` reads."""
+    """In the process that asks: print the names, or end with the reason why there are none."""
     try:
-        answer: dict[str, object] = {"fabrics": _ask(library)}
+        names = _ask(library)
     except (OSError, AttributeError, FabricUnknownError) as error:
-        answer = {"error": str(error)}
-    sys.stdout.write(json.dumps(answer))
+        sys.exit(str(error))
+    sys.stdout.write("\n".join(names))
 
 
 def _ask(library: str) -> list[str]:
