@@ -644,6 +644,21 @@ def test_a_leader_that_is_cut_off_when_the_job_has_shrunk_by_silence_leads_again
         run(Scenario(2, rules, must_succeed=True, **about))
 
 
+@pytest.mark.parametrize(("hosts", "witnesses"), [(2, 1), (3, 0), (4, 1), (5, 0)])
+def test_a_leader_that_was_cut_off_gives_the_others_time_to_answer(
+    hosts: int, witnesses: int
+) -> None:
+    """A majority answers first; the rest are as alive as that, and keep their places."""
+    rules = Rules(NodePolicy(1, hosts), max_restarts=20, first_last_call_s=1.0)
+    for cut_s in (13.0, 15.0, 17.0):
+        cut = Cut(20.5, 0, cut_s, up=False)
+        together = (0.0,) * (hosts + witnesses)
+        about = {"faults": (cut,), "work_s": 60.0, "witnesses": witnesses, "starts_at": together}
+        result = run(Scenario(hosts, rules, must_succeed=True, **about))
+        assert result.exit_codes == {f"n{number}": 0 for number in range(hosts + witnesses)}
+        assert result.cycles == 2
+
+
 # ---------------------------------------------------------------- witnesses
 def takeover_witnessed(seed: int, hosts: int) -> tuple[Scenario, Result, int]:
     scenario = random_takeovers_witnessed(seed, hosts)

@@ -45,7 +45,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from holdfast.base.pure.common_events import Begin, IterationRead, Note, TimePassed
-from holdfast.base.pure.excuse import overslept
+from holdfast.base.pure.excuse import Excuse, overslept
 from holdfast.base.pure.never import assert_never
 from holdfast.job.pure import job_words as words
 from holdfast.job.pure import membership as msg
@@ -243,6 +243,8 @@ class Leader:
         is_needed = self.phase in (LeaderPhase.FORMING, LeaderPhase.RUNNING)
         if self._lapse.note(now, self._woke_at, is_needed=is_needed):
             self._publish_beat(now)  # it grants time to the ranks that the next round starts
+            # It was cut off itself: one majority answers first, and the others may be as well.
+            self._excuse_others(Excuse(now, self.pace.ask_s))
 
     def _step_down_if_due(self, now: float) -> None:
         takeover = self._takeover
@@ -260,12 +262,15 @@ class Leader:
         if excuse is None:
             return
         self._slept_s, self._woke_at = now - self._handled_at, now
-        limit_s, before = self.pace.silence_s, self.nodes.excuse
-        if before is None or before.extend(0.0, limit_s) < excuse.extend(0.0, limit_s):
-            self.nodes.excuse = excuse
+        self._excuse_others(excuse)
         self._lapse.woke(now)
         self._forming.join_by += excuse.late_s
         self._close_by += excuse.late_s
+
+    def _excuse_others(self, excuse: Excuse) -> None:
+        limit_s, before = self.pace.silence_s, self.nodes.excuse
+        if before is None or before.extend(0.0, limit_s) < excuse.extend(0.0, limit_s):
+            self.nodes.excuse = excuse
 
     # ------------------------------------------------------------ nodes come and go
     def _on_message(self, message: msg.Message, now: float) -> None:
