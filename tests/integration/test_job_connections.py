@@ -675,19 +675,23 @@ class Connects:
 
 @pytest.mark.parametrize("once", [True, False])
 def test_a_leader_calls_the_one_before_until_it_has_answered_and_the_endpoint_for_ever(
-    party: Party, once: bool, monkeypatch: pytest.MonkeyPatch
+    party: Party, once: bool
 ) -> None:
     """The one before may have slept, and believe that it leads."""
-    monkeypatch.setattr(leader_call, "_EACH_S", 0.01)
     before, finder = party.leader(), Connects()
 
     def make_link(callbacks: LinkCallbacks) -> LeaderLink:
         return LeaderLink(party.descriptors, "j1", SECRET, "n1", "host of n1", callbacks, leads=3)
 
     at = (HERE, before.server.port)
-    call = leader_call.LeaderCall(
-        at, cast(Finder, finder), (HERE, 7), make_link, lambda: None, once=once
-    )
+    about = at, cast(Finder, finder), (HERE, 7), make_link, lambda: None
+    since: list[float] = []
+
+    def pause_s(since_s: float) -> float:
+        since.append(since_s)
+        return 0.01
+
+    call = leader_call.LeaderCall(*about, once=once, pause_s=pause_s)
 
     def calls() -> int:
         call.on_connected()
@@ -705,6 +709,8 @@ def test_a_leader_calls_the_one_before_until_it_has_answered_and_the_endpoint_fo
         assert (finder.tried, call.next_deadline()) == (tried, None)
     else:
         party.until(lambda: calls() > 2, "it is called again and again")
+        assert since == sorted(since), "the pause may grow with the time since the first call"
+        assert since[-1] > since[0]
     call.close()
 
 

@@ -105,8 +105,6 @@ OPS_PER_MESSAGE = 2
 """Store operations of a message up: a number (``add``), then the text under it (``set``)."""
 OPS_PER_DECISION = 1
 """Store operations of following one decision down: a blocking ``get``."""
-CALLS_EACH_S = 1.0
-"""A leader calls the one before so often."""
 WORKLOAD = Workload("script", "train.py", contents="1f", path="a0", is_named=True)
 """Of the job."""
 OTHER_WORKLOAD = replace(WORKLOAD, name="eval.py", contents="2e", path="b1")
@@ -703,9 +701,9 @@ class Simulation(World):
         self._meet_all()
         before = self._by_node.get(leads.round.leader)
         if before is not None and self.scenario.store is None:
-            self._call(one, before, leads.term)
+            self._call(one, before, leads.term, self.clock.now)
 
-    def _call(self, one: SimulatedNode, before: SimulatedNode, term: int) -> None:
+    def _call(self, one: SimulatedNode, before: SimulatedNode, term: int, since: float) -> None:
         """The leader before may have slept; it is called until it has answered."""
         there = (it for it in (one, before) if it.alive and not it.has_quit)
         leaders = [it.leader for it in there if it.leader is not None]
@@ -714,7 +712,8 @@ class Simulation(World):
         if self.clock.now >= before.paused_until and self._ways.are_open(one, before):
             before.tell(LedBy(one.core.member.desc.addr, 1 + one.host, term, one.name))
         else:
-            self.clock.call_in(CALLS_EACH_S, partial(self._call, one, before, term))
+            pause_s = self.scenario.pace.call_pause_s(self.clock.now - since)
+            self.clock.call_in(pause_s, partial(self._call, one, before, term, since))
 
     def _key_of(self, one: SimulatedNode, term: int) -> LeaderKey:
         return LeaderKey(one.core.member.desc.addr, 1 + one.host, term, one.name)

@@ -62,7 +62,7 @@ from holdfast.job.pure.succession import (
     Released,
     ToShell,
 )
-from holdfast.job.pure.timing import LAST_WORDS_S, Pace
+from holdfast.job.pure.timing import CALL_S, LAST_WORDS_S, Pace
 from holdfast.net.address import interface_of
 from holdfast.net.pure.address import Endpoint
 from holdfast.net.tcp import tune
@@ -546,18 +546,23 @@ class NetworkLog:
             about = place.run_id, place.secret, self._node_id, self._name
             return LeaderLink(self._loop, *about, callbacks, leads=term)
 
-        own = (self._own.address, self._server.port)
+        own, endpoint = (self._own.address, self._server.port), (place.host, place.port)
 
-        def call(host: str, port: int, *, once: bool) -> LeaderCall:
-            at = (host, port)
-            return LeaderCall(at, self._finder, own, make_link, self._wake, once=once)
+        def call(
+            at: tuple[str, int], *, once: bool, pause_s: Callable[[float], float]
+        ) -> LeaderCall:
+            about = at, self._finder, own, make_link, self._wake
+            return LeaderCall(*about, once=once, pause_s=pause_s)
 
-        calls = []
-        if self._server.port != place.port:  # else this launcher has it
-            calls.append(call(place.host, place.port, once=False))
+        calls = {}
         if before is not None and before.port:
-            calls.append(call(before.addr, before.port, once=True))
-        self._calls = tuple(calls)
+            pause_s = Pace.of(place.silence_s).call_pause_s
+            at = before.addr, before.port
+            calls[at] = call(at, once=True, pause_s=pause_s)
+        calls.pop(own, None)  # it has led before
+        if self._server.port != place.port:  # else this launcher has it
+            calls[endpoint] = call(endpoint, once=False, pause_s=lambda _: CALL_S)
+        self._calls = tuple(calls.values())
 
     def _end_calls(self) -> None:
         for call in self._calls:

@@ -77,6 +77,16 @@ def test_a_launcher_may_stand_still_for_three_seconds_with_a_timeout_of_five() -
     assert Pace().beat_s + 6.5 < Pace().fence_s
 
 
+def test_the_leader_before_is_called_each_second_while_others_would_wait_and_then_rarely() -> None:
+    """As long as a launcher that slept finds a leader; then in pauses that double, for ever."""
+    pace, at, calls = Pace(), 0.0, []
+    while at < 1000.0:
+        calls.append(at)
+        at += pace.call_pause_s(at)
+    assert calls[:121] == [float(second) for second in range(121)]
+    assert calls[121:] == [121, 122, 124, 128, 136, 152, *range(182, 1000, 30)]
+
+
 def test_the_default_is_the_pace_of_fifteen_seconds() -> None:
     assert Pace() == Pace.of(15.0)
 

@@ -2,7 +2,9 @@
 
 After the death of a leader another launcher leads, somewhere else. A scheduler may start the dead
 one again (a pod of Kubernetes, a task of Slurm); at the endpoint it would lead a job of its own.
+It is called each second for as long as the job lives: one that starts there would form a cycle.
 And a leader that was silent may have slept: when it wakes, its ranks are beside those of the next.
+That one is called until it has answered, and more and more rarely (:meth:`.Pace.call_pause_s`).
 """
 
 from __future__ import annotations
@@ -19,9 +21,6 @@ from holdfast.job.link.leader_link import LeaderLink, LinkCallbacks
 if TYPE_CHECKING:
     from holdfast.job.link.finding import Finder
 
-_EACH_S = 1.0
-"""A listener that appears on another host causes no event here."""
-
 
 def _ignore(*_: object) -> None:
     """The other end knows it now, or is called again."""
@@ -37,6 +36,7 @@ class LeaderCall:
         make_link: Makes a link that says so.
         on_connected: Called in that thread when the loop is to call :meth:`on_connected`.
         once: Until it has answered.
+        pause_s: How long after a call to call again, by the time since the first.
 
     Attributes:
         has_answered: It need not be called again.
@@ -51,15 +51,17 @@ class LeaderCall:
         on_connected: Callable[[], None],
         *,
         once: bool,
+        pause_s: Callable[[float], float],
     ) -> None:
         self._to = to
         self._once = once
+        self._pause_s = pause_s
         self.has_answered = False
         self._finder = finder
         self._own = own
         self._make_link = make_link
         self._on_connected = on_connected
-        self._at = clock.monotonic()
+        self._at = self._since = clock.monotonic()
         self._search: CallInThread[socket.socket] | None = None
         self._link: LeaderLink | None = None
 
@@ -87,7 +89,8 @@ class LeaderCall:
         if self._search is None or not self._search.has_ended():
             return
         search, self._search = self._search, None
-        self._at = clock.monotonic() + _EACH_S
+        now = clock.monotonic()
+        self._at = now + self._pause_s(now - self._since)
         try:
             connected = search.result()
         except ConnectionError:

@@ -95,6 +95,15 @@ class Pace:
         """
         return 8 * self.silence_s
 
+    def call_pause_s(self, since_s: float) -> float:
+        """How long after a call without an answer a leader calls the one before again.
+
+        ``since_s``: after the first call. One that slept ends its ranks by itself, within ``ask_s``
+        of waking, and the sooner if it is called; it is hardly asleep for longer than others would
+        wait for it. So from ``return_s`` on each pause is twice as long as the one before.
+        """
+        return min(max(CALL_S, since_s - self.return_s), RARE_CALL_S)
+
     @property
     def lease_s(self) -> float:
         """How much later than the launcher its monitors end ranks, if the launcher cannot."""
@@ -151,5 +160,9 @@ WELCOME_S = 30.0
 """How long the leader may take to answer a new launcher; it is awake, or is missed soon."""
 LAST_WORDS_S = 5.0
 """How long a launcher that leaves tries to send its last messages."""
+CALL_S = 1.0
+"""How often a leader calls a launcher that may not know of it; a listener elsewhere is no event."""
+RARE_CALL_S = 30.0
+"""How often it calls one that is gone for good, as it seems."""
 TRY_AGAIN_S = 0.2
 """How often a rendezvous backend that is away is tried: it cannot announce its return."""
