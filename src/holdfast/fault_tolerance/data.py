@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from holdfast.page.pure.clocks import Timeouts
 from holdfast.watch.rank.rank_info import RankInfo as RankInfo  # noqa: PLC0414 - public here
 
 FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR = "FT_RANK_MONITOR_IPC_SOCKET"
@@ -31,6 +32,11 @@ class HeartbeatTimeouts:
     initial: float | None = None
     subsequent: float | None = None
     were_calculated: bool | None = None
+
+    @staticmethod
+    def of(limits: Timeouts) -> HeartbeatTimeouts:
+        """Those among all limits of a rank."""
+        return HeartbeatTimeouts(limits.initial, limits.subsequent, limits.learned.heartbeat)
 
     @property
     def are_valid(self) -> bool:
@@ -63,6 +69,17 @@ class SectionTimeouts:
     def __post_init__(self) -> None:
         self.calculated_sections = set(self.calculated_sections)
 
+    @staticmethod
+    def of(limits: Timeouts) -> SectionTimeouts:
+        """Those among all limits of a rank."""
+        learned = limits.learned
+        return SectionTimeouts(
+            dict(limits.sections),
+            limits.out_of_section,
+            set(learned.sections),
+            is_out_of_section_calculated=learned.out_of_section,
+        )
+
     @property
     def were_calculated(self) -> bool:
         """All limits come from measured intervals."""
@@ -83,27 +100,21 @@ class SectionTimeouts:
         )
 
 
-def timeouts_text(
-    heartbeats: HeartbeatTimeouts | None,
-    sections: SectionTimeouts | None,
-    *,
-    section_ends_initial: bool = False,
-) -> str:
+def timeouts_text(limits: Timeouts) -> str:
     """``section 'step' 60 s, outside sections 30 s, first heartbeat 3600 s, ...`` for people.
 
-    >>> timeouts_text(HeartbeatTimeouts(3600.0, None), SectionTimeouts({"step": 1.5}))
+    >>> timeouts_text(Timeouts(3600.0, None, sections={"step": 1.5}))
     "section 'step' 1.5 s, first heartbeat 3600 s"
     """
-    limits: dict[str, float | None] = {}
-    if sections is not None:
-        limits = {f"section {name!r}": limit_s for name, limit_s in sections.section.items()}
-        limits["outside sections"] = sections.out_of_section
-    if heartbeats is not None:
-        first = "first heartbeat or section" if section_ends_initial else "first heartbeat"
-        limits[first] = heartbeats.initial
-        limits["between heartbeats"] = heartbeats.subsequent
+    ends_initial = limits.section_ends_initial and not limits.learned.heartbeat
+    by_clock = {
+        **{f"section {name!r}": limit_s for name, limit_s in limits.sections.items()},
+        "outside sections": limits.out_of_section,
+        "first heartbeat or section" if ends_initial else "first heartbeat": limits.initial,
+        "between heartbeats": limits.subsequent,
+    }
     set_ones = [
-        f"{clock} {limit_s:g} s" for clock, limit_s in limits.items() if limit_s is not None
+        f"{clock} {limit_s:g} s" for clock, limit_s in by_clock.items() if limit_s is not None
     ]
     return ", ".join(set_ones) or "none"
 

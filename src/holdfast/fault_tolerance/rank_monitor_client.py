@@ -69,8 +69,6 @@ class RankMonitorClient(ReportsProgress):
 
     Attributes:
         is_initialized: Between ``init_workload_monitoring`` and ``shutdown_workload_monitoring``.
-        hb_timeouts: Heartbeat timeouts that apply; ``None`` before init.
-        section_timeouts: Section timeouts that apply; ``None`` before init.
         cfg: The monitor's configuration; ``None`` before init.
         rank_info: Who this rank is; ``None`` before init.
         keeps_given_timeouts: Timeouts that are learned or loaded are never shorter than those that
@@ -88,8 +86,7 @@ class RankMonitorClient(ReportsProgress):
         """Make a client. It connects to nothing before ``init_workload_monitoring``."""
         super().__init__(rank_logger(__name__))
         self.is_initialized = False
-        self.hb_timeouts: HeartbeatTimeouts | None = None
-        self.section_timeouts: SectionTimeouts | None = None
+        self._limits: Timeouts | None = None
         self.cfg: FaultToleranceConfig | None = None
         self.keeps_given_timeouts = False
 
@@ -101,12 +98,11 @@ class RankMonitorClient(ReportsProgress):
         self._helper: LookHelper | None = None
         self._page: Page | None = None
         self._learned_before = Learned()
-        self._section_ends_initial = False
         self._given = Timeouts()
         self._has_said_timeouts = False
         self._is_cold_start = True
         self._learned_where: LearnedWhere | None = None
-        self._loaded: limits_state.Loaded = (None, None)
+        self._loaded = limits_state.Loaded()
         _clients.add(self)
 
     def _report_no_launcher(self) -> None:
@@ -114,6 +110,16 @@ class RankMonitorClient(ReportsProgress):
             "%s is not set: workload control requests are not available",
             FT_LAUNCHER_IPC_SOCKET_ENV_VAR,
         )
+
+    @property
+    def hb_timeouts(self) -> HeartbeatTimeouts | None:
+        """Heartbeat timeouts that apply; ``None`` before init."""
+        return None if self._limits is None else HeartbeatTimeouts.of(self._limits)
+
+    @property
+    def section_timeouts(self) -> SectionTimeouts | None:
+        """Section timeouts that apply; ``None`` before init."""
+        return None if self._limits is None else SectionTimeouts.of(self._limits)
 
     # ------------------------------------------------------------------ life
 
@@ -169,10 +175,9 @@ class RankMonitorClient(ReportsProgress):
         self._log_timeouts(head, is_news=not is_restart)
 
     def _log_timeouts(self, head: str, *, is_news: bool) -> None:
-        info, beats = self.rank_info, self.hb_timeouts
+        info = self.rank_info
         is_first = is_news and info is not None and info.global_rank == 0
-        ends_initial = self._section_ends_initial and not (beats and beats.were_calculated)
-        text = timeouts_text(beats, self.section_timeouts, section_ends_initial=ends_initial)
+        text = timeouts_text(self._limits or Timeouts())
         if is_first and len(text) > _TIMEOUTS_CHARS:
             text = f"{text[:_TIMEOUTS_CHARS].rpartition(', ')[0]}, ..."
         level = logging.INFO if is_first else logging.DEBUG  # one line for the job
@@ -193,23 +198,21 @@ class RankMonitorClient(ReportsProgress):
         self._link = link = MonitorLink(monitor, info, self.logger, by_steps=self._is_automatic)
         welcome = link.welcome
         self.cfg = cfg = FaultToleranceConfig.from_wire(welcome.cfg)
-        configured = (
-            HeartbeatTimeouts(
-                cfg.initial_rank_heartbeat_timeout,
-                cfg.rank_heartbeat_timeout,
-                were_calculated=False,
-            ),
-            SectionTimeouts(dict(cfg.rank_section_timeouts), cfg.rank_out_of_section_timeout),
+        configured = Timeouts(
+            subsequent=cfg.rank_heartbeat_timeout,
+            section_ends_initial=cfg.is_initial_ended_by_section,
         )
+        if not self._is_automatic:  # that has no first heartbeat, and no sections
+            configured = configured.but(
+                initial=cfg.initial_rank_heartbeat_timeout,
+                out_of_section=cfg.rank_out_of_section_timeout,
+                sections=dict(cfg.rank_section_timeouts),
+            )
         self._learned_before = welcome.learned
-        self._section_ends_initial = cfg.is_initial_ended_by_section
-        if self._is_automatic:  # there is no first heartbeat, and no section
-            beats = cfg.rank_heartbeat_timeout
-            configured = HeartbeatTimeouts(None, beats), SectionTimeouts({}, None)
         given: Any = welcome.cfg.get(GIVEN, {})
         self._given = decode_fields(Timeouts, given)
         self._is_cold_start = _begins_cold(welcome.cycle, is_automatic=self._is_automatic)
-        heartbeats, sections = self._with_loaded(*configured)
+        limits = self._with_loaded(configured)
         if cfg.exception_grace_in_force is not None and rank_end.KEPT_AS not in sys.modules:
             rank_end.watch_end(cfg.exception_grace_in_force, threading)
 
@@ -218,18 +221,18 @@ class RankMonitorClient(ReportsProgress):
             path = welcome.page
             self._page = page = _page_at(path) if path else private_page()
             page.words[layout.ARMED_AT] = page.words[layout.LEFT_AT] = 0.0
-            page.store_names(list(sections.section))
+            page.store_names(list(limits.sections))
         except PageError as error:
             raise RankMonitorClientError(f"rank {info.global_rank}: {error}") from error
         words = page.words
-        slots = {name: layout.slot(index) for index, name in enumerate(sections.section)}
+        slots = {name: layout.slot(index) for index, name in enumerate(limits.sections)}
         words[layout.PID] = float(info.pid)
         words[layout.START_TICKS] = float(start_ticks(info.pid) or 0)
         words[layout.GLOBAL_RANK] = float(info.global_rank)
         words[layout.LOCAL_RANK] = float(info.local_rank)
         words[layout.DUMP_SIGNAL] = float(self._register_dump(welcome.dump))
         words[layout.STEPS] = float(self._is_automatic)
-        limits_state.store(words, slots, self._in_force(heartbeats, sections))
+        limits_state.store(words, slots, limits_state.in_force(limits, self._learned_before))
         self._report_iteration = iteration_reporter(
             words, cfg.num_warmup_iterations if num_warmup_iters is None else num_warmup_iters
         )
@@ -237,10 +240,8 @@ class RankMonitorClient(ReportsProgress):
         link.send(Armed())
         if welcome.takes_helper:
             self._helper = LookHelper(monitor, info)
-        self.hb_timeouts, self.section_timeouts = configured
-        if any(self._loaded):
-            self._publish(heartbeats, sections)
-        self._loaded = (None, None)
+        self._limits = configured
+        self._publish_loaded(limits)
         self.is_initialized = True
 
     def _register_dump(self, path: str | None) -> int:
@@ -297,7 +298,7 @@ class RankMonitorClient(ReportsProgress):
             self._helper.close()
             self._helper = None
         self.is_initialized = False
-        self.hb_timeouts = self.section_timeouts = self.cfg = self.rank_info = None
+        self._limits = self.cfg = self.rank_info = None
 
     # ------------------------------------------------------------------ learned limits
 
@@ -318,14 +319,14 @@ class RankMonitorClient(ReportsProgress):
             TimeoutsCalcError: There is no process group.
         """
         with self._control_lock:
-            heartbeats, sections = self._current("calculate_and_set_hb_timeouts")
+            limits = self._current("calculate_and_set_hb_timeouts")
             if self._disarmed:
                 return False
             calc = self._measured()
             calc.merge_over_ranks()
             if self._not_ready(calc.missing_for_heartbeats(), skip=skip_if_not_ready):
                 return False
-            self._publish_learned(calc, calc.heartbeat_timeouts(heartbeats), sections)
+            self._publish_learned(calc, calc.with_heartbeats(limits))
             return True
 
     def calculate_and_set_section_timeouts(
@@ -354,7 +355,7 @@ class RankMonitorClient(ReportsProgress):
             KeyError: A selected section is not configured.
         """
         with self._control_lock:
-            heartbeats, sections = self._current("calculate_and_set_section_timeouts")
+            limits = self._current("calculate_and_set_section_timeouts")
             if self._disarmed:
                 return False
             calc = self._measured()
@@ -366,17 +367,17 @@ class RankMonitorClient(ReportsProgress):
             )
             if self._not_ready(lacking, skip=skip_if_not_ready):
                 return False
-            fresh = calc.section_timeouts(
-                sections, selected_sections, calc_out_of_section=calc_out_of_section
+            fresh = calc.with_sections(
+                limits, selected_sections, calc_out_of_section=calc_out_of_section
             )
-            self._publish_learned(calc, heartbeats, fresh)
+            self._publish_learned(calc, fresh)
             return True
 
-    def _current(self, method: str) -> tuple[HeartbeatTimeouts, SectionTimeouts]:
-        if self.hb_timeouts is None or self.section_timeouts is None:
+    def _current(self, method: str) -> Timeouts:
+        if self._limits is None:
             self._refuse_uninitialised(method)
-            return HeartbeatTimeouts(), SectionTimeouts()
-        return self.hb_timeouts, self.section_timeouts
+            return Timeouts()
+        return self._limits
 
     def _measured(self) -> TimeoutsCalc:
         """Own intervals up to now; the time outside that is running counts, too."""
@@ -412,10 +413,8 @@ class RankMonitorClient(ReportsProgress):
         """False: the values of nvidia-resiliency-ext were asked for, by a floor of 0."""
         return self.keeps_given_timeouts or bool(self.cfg and self.cfg.learned_timeout_floor)
 
-    def _publish_learned(
-        self, calc: TimeoutsCalc, heartbeats: HeartbeatTimeouts, sections: SectionTimeouts
-    ) -> None:
-        self._publish(heartbeats, sections)
+    def _publish_learned(self, calc: TimeoutsCalc, limits: Timeouts) -> None:
+        self._publish(limits)
         self._learned_where = here(calc.machine)
         if not calc.may_shorten and self.rank_info and self.rank_info.global_rank == 0:
             self.logger.info(
@@ -432,7 +431,7 @@ class RankMonitorClient(ReportsProgress):
             )
         return bool(lacking)
 
-    def _publish(self, heartbeats: HeartbeatTimeouts, sections: SectionTimeouts) -> None:
+    def _publish(self, limits: Timeouts) -> None:
         """Put limits in force: page, monitor, own fields; all or none.
 
         The monitor judges by the page. It also raises learned limits that tripped, whether its
@@ -442,27 +441,20 @@ class RankMonitorClient(ReportsProgress):
         assert words is not None
         assert link is not None
         slots = {name: clock.slot for name, clock in self._clocks.items()}
-        limits = self._in_force(heartbeats, sections)
-        limits_state.store(words, slots, limits)
+        before = self._learned_before
+        in_force = limits_state.in_force(limits, before)
+        limits_state.store(words, slots, in_force)
         try:
-            answer = link.send(limits)
+            answer = link.send(in_force)
         except BaseException:
-            limits_state.store(words, slots, self._in_force(*self._current("limits")))
+            limits_state.store(words, slots, limits_state.in_force(self._current("limits"), before))
             raise
         if answer is not None and answer.raised is not None:
             limits_state.store(words, slots, answer.raised)
-            heartbeats, sections = limits_state.apply_raised(answer.raised, heartbeats, sections)
-        self.hb_timeouts, self.section_timeouts = heartbeats, sections
+            limits = answer.raised.but(learned=limits.learned)
+        self._limits = limits
         is_news, self._has_said_timeouts = not self._has_said_timeouts, True
         self._log_timeouts("timeouts are now", is_news=is_news)  # a training may learn at each save
-
-    def _in_force(self, heartbeats: HeartbeatTimeouts, sections: SectionTimeouts) -> Timeouts:
-        return limits_state.in_force(
-            heartbeats,
-            sections,
-            self._learned_before,
-            section_ends_initial=self._section_ends_initial,
-        )
 
     # ------------------------------------------------------------------ persisted state
 
@@ -474,10 +466,8 @@ class RankMonitorClient(ReportsProgress):
         Raises:
             RankMonitorClientError: Not initialised.
         """
-        heartbeats, sections = self._current("state_dict")
-        state: dict[str, Any] = {
-            self.CURRENT_TIMEOUTS_STATE_KEY: limits_state.to_state(heartbeats, sections)
-        }
+        limits = self._current("state_dict")
+        state: dict[str, Any] = {self.CURRENT_TIMEOUTS_STATE_KEY: limits_state.to_state(limits)}
         if self._learned_where is not None:
             state[LEARNED_WHERE] = encode_fields(self._learned_where)
         return state
@@ -508,38 +498,34 @@ class RankMonitorClient(ReportsProgress):
         with self._control_lock:
             self._loaded = loaded
             self._learned_where = where_from_state(state)
-            if self.hb_timeouts is None or self.section_timeouts is None or self._disarmed:
-                return
-            current = self.hb_timeouts, self.section_timeouts
-            if any(loaded):
-                self._publish(*self._with_loaded(*current))
-            self._loaded = (None, None)
+            if self._limits is not None and not self._disarmed:
+                self._publish_loaded(self._with_loaded(self._limits))
 
-    def _with_loaded(
-        self, heartbeats: HeartbeatTimeouts, sections: SectionTimeouts
-    ) -> tuple[HeartbeatTimeouts, SectionTimeouts]:
-        loaded_heartbeats, loaded_sections = self._loaded
-        before = self._learned_before
+    def _publish_loaded(self, limits: Timeouts) -> None:
+        if self._loaded.heartbeats or self._loaded.sections:
+            self._publish(limits)
+        self._loaded = limits_state.Loaded()
+
+    def _with_loaded(self, current: Timeouts) -> Timeouts:
+        loaded, before = self._loaded, self._learned_before
         where = self._learned_where
         is_foreign = where is None or not where.is_known() or where != here(machine_kind())
         floor_s = self._loaded_floor_s(is_foreign=is_foreign)
         given = self._kept_timeouts(is_foreign=is_foreign)
-        if loaded_heartbeats is not None:
-            heartbeats = limits_state.apply_loaded_heartbeats(loaded_heartbeats, floor_s, given)
-            before = Learned(False, before.out_of_section, before.sections)
-            self._section_ends_initial = False
-        if loaded_sections is not None:
-            unknown = sorted(set(loaded_sections.section) - set(sections.section))
+        if loaded.heartbeats:
+            before = before.but(heartbeat=False)
+        if loaded.sections:
+            names = loaded.limits.sections
+            unknown = sorted(set(names) - set(current.sections))
             if unknown:
                 self.logger.warning(
                     "loaded timeouts of sections %s are left out: they are not configured",
                     unknown,
                 )
-            sections = limits_state.apply_loaded_sections(loaded_sections, floor_s, given, sections)
-            others = tuple(name for name in before.sections if name not in loaded_sections.section)
+            others = tuple(name for name in before.sections if name not in names)
             before = Learned(before.heartbeat, False, others)
         self._learned_before = before
-        return heartbeats, sections
+        return limits_state.apply_loaded(loaded, floor_s, given, current)
 
     def _loaded_floor_s(self, *, is_foreign: bool) -> float:
         from holdfast.fault_tolerance.config import LEARNED_FLOOR_S  # noqa: PLC0415 - as _begin

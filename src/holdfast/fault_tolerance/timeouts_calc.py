@@ -1,6 +1,6 @@
 """From the longest intervals that ranks measured to limits for all of them.
 
-The rules are in ``watch/pure/learned.py``; here they meet the value types and the other ranks.
+The rules are in ``watch/pure/learned.py``; here they meet the other ranks.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.errors import TimeoutsCalcError
-from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
-from holdfast.page.pure.clocks import Timeouts
+from holdfast.page.pure.clocks import Learned, Timeouts
 from holdfast.page.pure.page import MAX_SECTIONS
 from holdfast.watch.pure.learned import NEVER, OUTSIDE, learn, missing
 
@@ -99,28 +98,35 @@ class TimeoutsCalc:
         )
         return ["time outside sections" if n == OUTSIDE else f"section {n!r}" for n in lacking]
 
-    def heartbeat_timeouts(self, current: HeartbeatTimeouts) -> HeartbeatTimeouts:
-        """Limits that follow; call only where nothing is missing."""
-        learned, given = bool(current.were_calculated), self.given
+    def with_heartbeats(self, current: Timeouts) -> Timeouts:
+        """The current limits, with those of heartbeats; call only where nothing is missing."""
+        learned, given = current.learned, self.given
         initial = self._limit(
-            self.initial_max, current.initial, given.initial, current_is_learned=learned
+            self.initial_max,
+            current.initial,
+            given.initial,
+            current_is_learned=learned.heartbeat,
         )
         subsequent = self._limit(
-            self.subsequent_max, current.subsequent, given.subsequent, current_is_learned=learned
+            self.subsequent_max,
+            current.subsequent,
+            given.subsequent,
+            current_is_learned=learned.heartbeat,
         )
         is_new = (initial, subsequent) != (current.initial, current.subsequent)
-        return HeartbeatTimeouts(
-            initial, subsequent, were_calculated=learned or self.may_shorten or is_new
+        is_learned = learned.heartbeat or self.may_shorten or is_new
+        return current.but(
+            initial=initial, subsequent=subsequent, learned=learned.but(heartbeat=is_learned)
         )
 
-    def section_timeouts(
+    def with_sections(
         self,
-        current: SectionTimeouts,
+        current: Timeouts,
         selected: Collection[str] | None = None,
         *,
         calc_out_of_section: bool = True,
-    ) -> SectionTimeouts:
-        """Limits that follow; call only where nothing is missing.
+    ) -> Timeouts:
+        """The current limits, with those of sections; call only where nothing is missing.
 
         Args:
             current: Limits in force; those not asked for are kept.
@@ -128,13 +134,14 @@ class TimeoutsCalc:
             calc_out_of_section: Calculate the limit outside sections, too.
         """
         names = list(self.section_max) if selected is None else selected
-        sections = dict(current.section)
+        before, learned = current.sections, current.learned
+        sections = dict(before)
         for name in names:
             sections[name] = self._limit(
                 self.section_max[name],
                 sections.get(name),
                 self.given.sections.get(name),
-                current_is_learned=name in current.calculated_sections,
+                current_is_learned=name in learned.sections,
             )
         outside = current.out_of_section
         if calc_out_of_section:
@@ -142,16 +149,22 @@ class TimeoutsCalc:
                 self.out_of_section_max,
                 outside,
                 self.given.out_of_section,
-                current_is_learned=current.is_out_of_section_calculated,
+                current_is_learned=learned.out_of_section,
             )
-        return SectionTimeouts(
-            sections,
-            outside,
-            current.calculated_sections
-            | {n for n in names if self.may_shorten or sections[n] != current.section.get(n)},
-            is_out_of_section_calculated=current.is_out_of_section_calculated
+        fresh = {n for n in names if self.may_shorten or sections[n] != before.get(n)}
+        is_outside_learned = (
+            learned.out_of_section
             or (calc_out_of_section and self.may_shorten)
-            or outside != current.out_of_section,
+            or outside != current.out_of_section
+        )
+        return current.but(
+            sections=sections,
+            out_of_section=outside,
+            learned=Learned(
+                learned.heartbeat,
+                is_outside_learned,
+                tuple(sorted(fresh.union(learned.sections))),
+            ),
         )
 
     def _limit(

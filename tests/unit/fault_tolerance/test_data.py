@@ -11,6 +11,7 @@ from holdfast.fault_tolerance.data import (
     WorkloadControlRequest,
     timeouts_text,
 )
+from holdfast.page.pure.clocks import Timeouts
 from nvidia_resiliency_ext.fault_tolerance import data
 from nvidia_resiliency_ext.fault_tolerance.data import SectionAction
 
@@ -100,9 +101,9 @@ def test_the_message_classes_can_be_made_with_what_callers_know() -> None:
 
 def test_timeouts_are_told_in_one_short_line() -> None:
     """Only those that are set."""
-    heartbeats, sections = HeartbeatTimeouts(3600.0, None), SectionTimeouts({"a": 1.5, "b": None})
-    assert timeouts_text(heartbeats, sections) == "section 'a' 1.5 s, first heartbeat 3600 s"
-    text = timeouts_text(heartbeats, None, section_ends_initial=True)
+    limits = Timeouts(3600.0, None, sections={"a": 1.5, "b": None})
+    assert timeouts_text(limits) == "section 'a' 1.5 s, first heartbeat 3600 s"
+    text = timeouts_text(Timeouts(3600.0, section_ends_initial=True))
     assert text == "first heartbeat or section 3600 s"
-    assert timeouts_text(None, SectionTimeouts({}, 30.0)) == "outside sections 30 s"
-    assert timeouts_text(None, None) == "none"
+    assert timeouts_text(Timeouts(out_of_section=30.0)) == "outside sections 30 s"
+    assert timeouts_text(Timeouts()) == "none"

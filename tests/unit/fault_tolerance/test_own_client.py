@@ -110,7 +110,7 @@ def test_without_a_launcher_every_call_does_nothing(caplog) -> None:
         "no launcher watches this process: its ha"
     ]
     public = {name for name in dir(ft.RankMonitorClient) if name[0] != "_"}
-    assert public - {"CURRENT_TIMEOUTS_STATE_KEY"} == {
+    assert public - {"CURRENT_TIMEOUTS_STATE_KEY", "hb_timeouts", "section_timeouts"} == {
         "init_workload_monitoring",
         "shutdown_workload_monitoring",
         "send_heartbeat",

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.fault_tolerance.config import FaultToleranceConfig
-from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
 from holdfast.fault_tolerance.timeouts_calc import TimeoutsCalc
 from holdfast.options.arguments import parse_args
 from holdfast.page.pure import clocks
@@ -17,7 +16,7 @@ from holdfast.watch.pure.learned import (
     learn,
     missing,
 )
-from holdfast.watch.rank.limits_state import apply_loaded_sections
+from holdfast.watch.rank.limits_state import Loaded, apply_loaded
 
 seconds = st.floats(min_value=1e-3, max_value=1e5)
 
@@ -96,8 +95,14 @@ optional_seconds = st.none() | seconds
 )
 def test_no_history_of_calculations_goes_below_the_given_timeouts(given, calls) -> None:
     """Each starts from the limits of the one before; the first from the given ones."""
-    sections = SectionTimeouts(dict(given.sections), given.out_of_section)
-    heartbeats = HeartbeatTimeouts(given.initial, given.subsequent)
+    limits = given
+    saved = Loaded(
+        clocks.Timeouts(
+            1.0, 1.0, 1.0, {"a": 1.0, "b": 1.0}, clocks.Learned(True, True, ("a", "b"))
+        ),
+        heartbeats=True,
+        sections=True,
+    )
     for one_s, other_s, outside_s, may_shorten in calls:
         calc = TimeoutsCalc(
             initial_max=one_s,
@@ -108,16 +113,12 @@ def test_no_history_of_calculations_goes_below_the_given_timeouts(given, calls) 
             given=given,
             may_shorten=may_shorten,
         )
-        heartbeats = calc.heartbeat_timeouts(heartbeats)
-        sections = calc.section_timeouts(sections)
-        loaded = apply_loaded_sections(
-            SectionTimeouts({"a": 1.0, "b": 1.0}, 1.0, {"a", "b"}, True), 1.0, given, sections
-        )
-        for now in (sections, loaded):
+        limits = calc.with_sections(calc.with_heartbeats(limits))
+        for now in (limits, apply_loaded(saved, 1.0, given, limits)):
             assert is_at_least(now.out_of_section, given.out_of_section)
-            assert all(is_at_least(now.section[name], given.sections[name]) for name in "ab")
-        assert is_at_least(heartbeats.initial, given.initial)
-        assert is_at_least(heartbeats.subsequent, given.subsequent)
+            assert all(is_at_least(now.sections[name], given.sections[name]) for name in "ab")
+            assert is_at_least(now.initial, given.initial)
+            assert is_at_least(now.subsequent, given.subsequent)
 
 
 def is_at_least(limit_s: float | None, given_s: float | None) -> bool:
@@ -179,7 +180,7 @@ def test_a_floor_of_0_gives_the_values_of_the_original(floor, limit_s, again_s) 
         safety_factor=cfg.safety_factor,
         floor_s=cfg.learned_timeout_floor,
     )
-    calculated = calc.heartbeat_timeouts(HeartbeatTimeouts())
+    calculated = calc.with_heartbeats(clocks.Timeouts())
     assert calculated.subsequent == limit_s
 
     tripped = TrippedLimits()

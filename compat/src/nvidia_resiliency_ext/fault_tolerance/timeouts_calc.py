@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -10,6 +9,7 @@ from holdfast.base.clock import monotonic
 from holdfast.errors import TimeoutsCalcError
 from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
 from holdfast.fault_tolerance.timeouts_calc import TimeoutsCalc as _TimeoutsCalc
+from holdfast.page.pure.clocks import Learned, Timeouts
 from holdfast.watch.pure.learned import NEVER
 from nvidia_resiliency_ext._former import ignore
 from nvidia_resiliency_ext.fault_tolerance.data import SectionAction
@@ -190,7 +190,10 @@ class TimeoutsCalc(_TimeoutsCalc):
             TimeoutsCalcError: :meth:`can_get_hb_timeouts` is false.
         """
         _refuse(self.missing_for_heartbeats())
-        return self.heartbeat_timeouts(current or HeartbeatTimeouts())
+        now = current or HeartbeatTimeouts()
+        learned = Learned(heartbeat=bool(now.were_calculated))
+        limits = Timeouts(now.initial, now.subsequent, learned=learned)
+        return HeartbeatTimeouts.of(self.with_heartbeats(limits))
 
     def get_section_timeouts(
         self,
@@ -211,12 +214,14 @@ class TimeoutsCalc(_TimeoutsCalc):
             TimeoutsCalcError: :meth:`can_get_section_timeouts` is false.
         """
         _refuse(self._missing(selected_sections, calc_out_of_section))
-        before = current or SectionTimeouts()
-        sections = {**dict.fromkeys(self.section_max), **before.section}
-        return self.section_timeouts(
-            dataclasses.replace(before, section=sections),
-            selected_sections,
-            calc_out_of_section=bool(calc_out_of_section),
+        now = current or SectionTimeouts()
+        learned = Learned(False, now.is_out_of_section_calculated, tuple(now.calculated_sections))
+        sections = {**dict.fromkeys(self.section_max), **now.section}
+        limits = Timeouts(None, None, now.out_of_section, sections, learned)
+        return SectionTimeouts.of(
+            self.with_sections(
+                limits, selected_sections, calc_out_of_section=bool(calc_out_of_section)
+            )
         )
 
     def _missing(self, selected: Collection[str] | None, with_outside: object) -> list[str]:

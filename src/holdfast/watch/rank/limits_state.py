@@ -17,7 +17,6 @@ from typing import Any
 
 from holdfast.base.pure.codec import MessageError, decode_fields
 from holdfast.base.pure.value import Value
-from holdfast.fault_tolerance.data import HeartbeatTimeouts, SectionTimeouts
 from holdfast.page.pure import page as layout
 from holdfast.page.pure.clocks import Learned, Timeouts
 
@@ -27,53 +26,62 @@ _GPUS = "/proc/driver/nvidia/gpus"
 _SCRIPT_BYTES_MAX = 1 << 24
 _MACHINE_BITS = 0xFFFFFF  # what float32 carries exactly: it takes part in a collective
 
-Loaded = tuple[HeartbeatTimeouts | None, SectionTimeouts | None]
-"""Parts of a saved state; ``None`` where it has none."""
+
+class Loaded(Value):
+    """Limits of a saved state, and which of its two parts it has."""
+
+    limits: Timeouts = Timeouts()
+    heartbeats: bool = False
+    sections: bool = False
 
 
 # ---------------------------------------------------------------------- saved with a checkpoint
-
-
-def to_state(heartbeats: HeartbeatTimeouts, sections: SectionTimeouts) -> dict[str, Any]:
+def to_state(limits: Timeouts) -> dict[str, Any]:
     """Calculated limits, and no configured ones."""
     state: dict[str, Any] = {}
-    if heartbeats.are_valid and heartbeats.were_calculated:
-        state["heartbeat"] = {**vars(heartbeats), "were_calculated": True}
-    if sections.calculated_sections or sections.is_out_of_section_calculated:
+    learned = limits.learned
+    if learned.heartbeat and None not in (limits.initial, limits.subsequent):
+        state["heartbeat"] = {
+            "initial": limits.initial,
+            "subsequent": limits.subsequent,
+            "were_calculated": True,
+        }
+    if learned.sections or learned.out_of_section:
         state["section"] = {
-            **vars(sections),
-            "section": dict(sections.section),
-            "calculated_sections": sorted(sections.calculated_sections),
+            "section": dict(limits.sections),
+            "out_of_section": limits.out_of_section,
+            "calculated_sections": sorted(learned.sections),
+            "is_out_of_section_calculated": learned.out_of_section,
         }
     return state
 
 
 def from_state(state: Mapping[str, Any]) -> Loaded:
-    """The reverse of :func:`to_state`; missing parts are ``None``.
+    """The reverse of :func:`to_state`.
 
     Raises:
         ValueError: A part is malformed; names it.
     """
     heartbeat = _part(state, "heartbeat")
     section = _part(state, "section")
-    heartbeats = HeartbeatTimeouts(
-        _limit("heartbeat/initial", heartbeat.get("initial")),
-        _limit("heartbeat/subsequent", heartbeat.get("subsequent")),
-        were_calculated=bool(heartbeat.get("were_calculated", True)),
-    )
     calculated = section.get("calculated_sections") or ()
     if not isinstance(calculated, list | tuple | set):
         raise ValueError(f"calculated_sections is {calculated!r}, expected a list")  # noqa: TRY004
-    sections = SectionTimeouts(
+    limits = Timeouts(
+        _limit("heartbeat/initial", heartbeat.get("initial")),
+        _limit("heartbeat/subsequent", heartbeat.get("subsequent")),
+        _limit("out_of_section", section.get("out_of_section")),
         {
             name: _limit(f"section/{name}", value)
             for name, value in _part(section, "section").items()
         },
-        _limit("out_of_section", section.get("out_of_section")),
-        set(calculated),
-        is_out_of_section_calculated=bool(section.get("is_out_of_section_calculated")),
+        Learned(
+            bool(heartbeat.get("were_calculated", True)),
+            bool(section.get("is_out_of_section_calculated")),
+            tuple(calculated),
+        ),
     )
-    return heartbeats if heartbeat else None, sections if section else None
+    return Loaded(limits, bool(heartbeat), bool(section))
 
 
 def _part(state: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -93,95 +101,62 @@ def _limit(name: str, value: object) -> float | None:
     return float(value)
 
 
-def apply_loaded_heartbeats(
-    loaded: HeartbeatTimeouts, floor_s: float, given: Timeouts
-) -> HeartbeatTimeouts:
-    """Loaded limits; if they were calculated, at least the floor and the given limits."""
-    if not loaded.were_calculated:
-        return loaded
-    return HeartbeatTimeouts(
-        _at_least(floor_s, given.initial, loaded.initial),
-        _at_least(floor_s, given.subsequent, loaded.subsequent),
-        were_calculated=True,
-    )
-
-
-def apply_loaded_sections(
-    loaded: SectionTimeouts, floor_s: float, given: Timeouts, current: SectionTimeouts
-) -> SectionTimeouts:
+def apply_loaded(loaded: Loaded, floor_s: float, given: Timeouts, current: Timeouts) -> Timeouts:
     """Loaded limits over the current ones; calculated ones at least the floor and the given ones.
 
     The configuration names the sections: others of the loaded state are left out, and those that
     it lacks keep their limits.
     """
-    known = {name: s for name, s in loaded.section.items() if name in current.section}
-    calculated = loaded.calculated_sections & set(known)
-    limits = {
-        name: _at_least(floor_s, given.sections.get(name), limit_s)
-        if name in calculated
-        else limit_s
-        for name, limit_s in known.items()
-    }
-    outside = loaded.out_of_section
-    if loaded.is_out_of_section_calculated:
-        outside = _at_least(floor_s, given.out_of_section, outside)
-    return SectionTimeouts(
-        {**current.section, **limits},
-        outside,
-        (current.calculated_sections - set(known)) | calculated,
-        is_out_of_section_calculated=loaded.is_out_of_section_calculated,
-    )
+    new, learned = loaded.limits, loaded.limits.learned
+
+    def limit(limit_s: float | None, given_s: float | None, *, is_learned: bool) -> float | None:
+        return max(floor_s, given_s or 0.0, limit_s) if is_learned and limit_s else limit_s
+
+    if loaded.heartbeats:
+        current = current.but(
+            initial=limit(new.initial, given.initial, is_learned=learned.heartbeat),
+            subsequent=limit(new.subsequent, given.subsequent, is_learned=learned.heartbeat),
+            learned=current.learned.but(heartbeat=learned.heartbeat),
+            section_ends_initial=False,
+        )
+    if loaded.sections:
+        known = {name: s for name, s in new.sections.items() if name in current.sections}
+        calculated = known.keys() & set(learned.sections)
+        limits = {
+            name: limit(limit_s, given.sections.get(name), is_learned=name in calculated)
+            for name, limit_s in known.items()
+        }
+        sections = {*current.learned.sections} - known.keys() | calculated
+        outside_s = limit(
+            new.out_of_section, given.out_of_section, is_learned=learned.out_of_section
+        )
+        current = current.but(
+            sections={**current.sections, **limits},
+            out_of_section=outside_s,
+            learned=Learned(
+                current.learned.heartbeat, learned.out_of_section, tuple(sorted(sections))
+            ),
+        )
+    return current
 
 
-def _at_least(floor_s: float, given_s: float | None, limit_s: float | None) -> float | None:
-    return None if limit_s is None else max(floor_s, given_s or 0.0, limit_s)
-
-
-# ---------------------------------------------------------------------- to and from the monitor
-
-
-def in_force(
-    heartbeats: HeartbeatTimeouts,
-    sections: SectionTimeouts,
-    before: Learned,
-    *,
-    section_ends_initial: bool,
-) -> Timeouts:
+# ---------------------------------------------------------------------- to the monitor
+def in_force(limits: Timeouts, before: Learned) -> Timeouts:
     """The limits as the monitor and the page have them.
 
     ``before``: limits of the configuration that had been learned, in an earlier cycle. To the
     caller they are configured values (``were_calculated`` is false); the monitor still has to know,
-    for it raises learned limits that tripped and never configured ones. ``section_ends_initial``:
-    of the configured initial heartbeat limit; one that was learned is not ended by a section.
+    for it raises learned limits that tripped and never configured ones. An initial heartbeat limit
+    that was learned is not ended by a section.
     """
-    return Timeouts(
-        heartbeats.initial,
-        heartbeats.subsequent,
-        sections.out_of_section,
-        dict(sections.section),
-        Learned(
-            before.heartbeat or bool(heartbeats.were_calculated),
-            before.out_of_section or sections.is_out_of_section_calculated,
-            tuple(sorted(sections.calculated_sections.union(before.sections))),
+    learned = limits.learned
+    return limits.but(
+        learned=Learned(
+            before.heartbeat or learned.heartbeat,
+            before.out_of_section or learned.out_of_section,
+            tuple(sorted({*before.sections, *learned.sections})),
         ),
-        section_ends_initial=section_ends_initial and not heartbeats.were_calculated,
-    )
-
-
-def apply_raised(
-    raised: Timeouts, heartbeats: HeartbeatTimeouts, sections: SectionTimeouts
-) -> tuple[HeartbeatTimeouts, SectionTimeouts]:
-    """The limits, with those that the monitor raised because they had tripped before."""
-    return (
-        HeartbeatTimeouts(
-            raised.initial, raised.subsequent, were_calculated=heartbeats.were_calculated
-        ),
-        SectionTimeouts(
-            raised.sections,
-            raised.out_of_section,
-            sections.calculated_sections,
-            is_out_of_section_calculated=sections.is_out_of_section_calculated,
-        ),
+        section_ends_initial=limits.section_ends_initial and not learned.heartbeat,
     )
 
 
