@@ -44,32 +44,20 @@ TRANSITIONS: dict[RankMonitorState, frozenset[RankMonitorState]] = {
 RESTARTING = frozenset({_S.HANDLING_START, _S.HANDLING_PROCESSING})
 """A restart has begun and training has not come back yet."""
 
-
-class RestartEvent(Enum):
-    """An event of a rank, as its monitor sees it."""
-
-    MESSAGE = "first heartbeat or section of a rank, or one while restarting"
-    DISCONNECT = "the rank left its monitor, or died"
-    CHECK = "a periodic look while restarting"
-    SIGNAL = "the monitor was asked to end"
-
-
-def next_state(state: RankMonitorState, event: RestartEvent) -> RankMonitorState | None:
-    """The state that ``event`` leads to; ``None``: the event means nothing in this state."""
-    restarting = state in RESTARTING
-    if event is RestartEvent.MESSAGE:
-        if state is _S.UNINITIALIZED:
-            return _S.INITIALIZE
-        return _S.HANDLING_COMPLETED if restarting else None
-    if event is RestartEvent.DISCONNECT:
-        if restarting:
-            return _S.ABORTED
-        return _S.HANDLING_START if state in (_S.INITIALIZE, _S.HANDLING_COMPLETED) else None
-    if event is RestartEvent.CHECK:
-        return _S.HANDLING_PROCESSING if restarting else None
-    if restarting:
-        return _S.ABORTED
-    return None if state is _S.UNINITIALIZED else _S.FINALIZED
+_Follows = dict[RankMonitorState, RankMonitorState]
+"""By the present state the next one; in other states the event means nothing."""
+_AFTER_MESSAGE: _Follows = {
+    _S.UNINITIALIZED: _S.INITIALIZE,
+    **dict.fromkeys(RESTARTING, _S.HANDLING_COMPLETED),
+}
+_AFTER_DISCONNECT: _Follows = {
+    **dict.fromkeys((_S.INITIALIZE, _S.HANDLING_COMPLETED), _S.HANDLING_START),
+    **dict.fromkeys(RESTARTING, _S.ABORTED),
+}
+_AFTER_SIGNAL: _Follows = {
+    **dict.fromkeys((_S.INITIALIZE, _S.HANDLING_COMPLETED, _S.ABORTED, _S.FINALIZED), _S.FINALIZED),
+    **dict.fromkeys(RESTARTING, _S.ABORTED),
+}
 
 
 class RestarterLogger(Protocol):
@@ -109,15 +97,15 @@ class RankMonitorStateMachine:
 
     def handle_message(self) -> None:
         """The rank sent a heartbeat or a section message."""
-        self._handle(RestartEvent.MESSAGE)
+        self._handle(_AFTER_MESSAGE)
 
     def handle_disconnect(self) -> None:
         """The rank left its monitor, or died."""
-        self._handle(RestartEvent.DISCONNECT)
+        self._handle(_AFTER_DISCONNECT)
 
     def handle_signal(self) -> None:
         """A signal ends the monitor."""
-        self._handle(RestartEvent.SIGNAL)
+        self._handle(_AFTER_SIGNAL)
 
     def handle_periodic_check(self) -> None:
         """Say once more that the restart goes on.
@@ -127,12 +115,11 @@ class RankMonitorStateMachine:
         """
         if not self.is_restarting():
             raise AssertionError(f"no restart is going on in {self.state}")
-        self._handle(RestartEvent.CHECK)
+        self.transition_to(RankMonitorState.HANDLING_PROCESSING)
 
-    def _handle(self, event: RestartEvent) -> None:
-        new_state = next_state(self.state, event)
-        if new_state is not None:
-            self.transition_to(new_state)
+    def _handle(self, follows: _Follows) -> None:
+        if self.state in follows:
+            self.transition_to(follows[self.state])
 
 
 class RestartLineWriter(RankMonitorStateMachine):
