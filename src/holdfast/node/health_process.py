@@ -15,19 +15,19 @@ from holdfast.events.pure import schema
 from holdfast.health.messages import FROM_HEALTH, ConfigureHealth
 from holdfast.health.pure import gate as machine
 from holdfast.health.pure.health import Finding, Fitness
-from holdfast.net.channel import Channel
 from holdfast.net.loop import Loop
 from holdfast.node.console import LOGGER, log_note
-from holdfast.node.part import Part
 from holdfast.node.processes.controlled_process import start_health_process
+from holdfast.node.processes.helper_process import HelperProcess
 
 if TYPE_CHECKING:
     from holdfast.health.messages import FromHealth, HealthConfig
+    from holdfast.net.channel import Channel
     from holdfast.net.pure.frames import Message
     from holdfast.node.processes.controlled_process import ControlledProcess
 
 
-class HealthProcess(Part):
+class HealthProcess(HelperProcess):
     """Checks this host, and reports faults that its health process finds. Main thread only.
 
     ``started``: a health process that runs already. ``on_checked`` is called once for each
@@ -46,16 +46,14 @@ class HealthProcess(Part):
         on_unhealthy: Callable[[Finding], None],
         write_down: Callable[[schema.Body], None],
     ) -> None:
+        super().__init__(loop)
         self._wanted = wanted
-        self._loop = loop
         self._job = job
         self._started = started
         self._on_checked = on_checked
         self._on_unhealthy = on_unhealthy
         self._write_down = write_down
         self._machine = machine.HealthGate(wanted.limit_s, wanted.memory_limit_s)
-        self._pid = 0
-        self._peer: Channel | None = None
         self._dying: set[int] = set()
         self._feed(Begin())
 
@@ -73,26 +71,17 @@ class HealthProcess(Part):
 
     def pids(self) -> frozenset[int]:
         """The process, and earlier ones that were killed and not reaped yet."""
-        return frozenset(self._dying | {self._pid} - {0})
+        return super().pids() | self._dying
 
     def died(self, reaped: child.Reaped) -> bool:
         """Note that a process was reaped; whether it was the health process."""
         if reaped.pid in self._dying:
             self._dying.discard(reaped.pid)
             return True
-        if reaped.pid != self._pid:
-            return False
-        self._pid, peer = 0, self._peer
-        if peer is not None:  # its last messages
-            peer.drain()
-        if self._peer is peer:  # else they have ended it, and another may be there
-            self._disconnect()
-            self._feed(machine.HealthProcessDied(f"exit code {reaped.exit_code}"))
-        return True
+        return super().died(reaped)
 
-    def end(self) -> None:
-        """End the process; it is reaped with all that is left at the end."""
-        self._kill()
+    def _on_end(self, reaped: child.Reaped) -> None:
+        self._feed(machine.HealthProcessDied(f"exit code {reaped.exit_code}"))
 
     # ------------------------------------------------------------ inside
     def _feed(self, event: machine.Event) -> None:
@@ -125,10 +114,7 @@ class HealthProcess(Part):
         except OSError as error:
             LOGGER.warning("cannot start the process that checks this host: %s", error)
             return
-        self._pid = process.pid
-        # Where it hangs up, its end is reported when it is reaped.
-        self._peer = Channel(process.control, self._loop, self._on_message, lambda _: None)
-        self._peer.report = self._on_fault
+        self._connect(process)
 
     def _send(self, message: machine.Ask) -> None:
         if self._peer is None:  # it could not be started
@@ -151,20 +137,12 @@ class HealthProcess(Part):
             case _:
                 assert_never(message)
 
-    def _on_fault(self, _peer: Channel, problem: str) -> None:
+    def _on_malformed(self, _peer: Channel, problem: str) -> None:
         """A health process that sends a malformed message is ended; the job goes on."""
         LOGGER.error("the health process %s", problem, exc_info=True)
         self._kill()
         self._feed(machine.HealthProcessDied(f"it {problem}"))
 
     def _kill(self) -> None:
-        self._disconnect()
-        if self._pid:
-            child.kill(self._pid)
-            self._dying.add(self._pid)
-            self._pid = 0
-
-    def _disconnect(self) -> None:
-        if self._peer is not None:
-            self._peer.close()
-            self._peer = None
+        self._dying |= super().pids()
+        self.end()

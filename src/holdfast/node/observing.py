@@ -16,12 +16,12 @@ from holdfast.base.pure.codec import decode, encode
 from holdfast.base.pure.common_events import Note
 from holdfast.events.observer_messages import FROM_OBSERVER, LAST_HOOKS_S, Notified, Orders, Serving
 from holdfast.evidence.pure.failure import describe_exit
-from holdfast.net.channel import Channel
 from holdfast.node.console import LOGGER, log_note
-from holdfast.node.part import Part
 from holdfast.node.processes.controlled_process import start_observer
+from holdfast.node.processes.helper_process import HelperProcess
 
 if TYPE_CHECKING:
+    from holdfast.net.channel import Channel
     from holdfast.net.loop import Loop
     from holdfast.net.pure.frames import Message
 
@@ -31,16 +31,16 @@ _SLACK_S = 2.0
 """For the observer to end the hooks that are late."""
 
 
-class Observing(Part):
+class Observing(HelperProcess):
     """One observer process, with its first ``orders``. Main thread only."""
 
+    name = "the observer process"
+
     def __init__(self, orders: Orders, loop: Loop, job: str) -> None:
+        super().__init__(loop)
         self._orders = orders
-        self._loop = loop
         self._job = job
         self._deaths = Budget(DEATHS, DEATHS_PERIOD_S)
-        self._pid = 0
-        self._peer: Channel | None = None
         self._start()
 
     def _start(self) -> None:
@@ -49,26 +49,13 @@ class Observing(Part):
         except OSError as error:
             LOGGER.warning("no metrics and no hooks: no process can be started: %s", error)
             return
-        self._pid = process.pid
-        self._peer = Channel(process.control, self._loop, self._on_message, self._on_closed)
-        self._peer.report = lambda _, problem: LOGGER.warning("the observer process %s", problem)
+        self._connect(process)
 
     def _note(self, **known: Any) -> None:
         """For the next process, if this one dies."""
         self._orders = Orders(**{**vars(self._orders), **known})
 
-    def pids(self) -> frozenset[int]:
-        """The process."""
-        return frozenset({self._pid} - {0})
-
-    def died(self, reaped: child.Reaped) -> bool:
-        """Note that a process was reaped; whether it was the observer."""
-        if reaped.pid != self._pid:
-            return False
-        self._pid = 0
-        if self._peer is not None:
-            self._peer.drain()  # its last messages
-        self._disconnect()
+    def _on_end(self, reaped: child.Reaped) -> None:
         how, now = describe_exit(reaped.exit_code), clock.monotonic()
         if self._deaths.take(now):
             LOGGER.warning(
@@ -83,7 +70,9 @@ class Observing(Part):
                 "time within %g s: %s",
                 *(reaped.pid, DEATHS + 1, DEATHS_PERIOD_S, how),
             )
-        return True
+
+    def end(self) -> None:
+        """It runs on: see :meth:`close`."""
 
     def close(self) -> None:
         """All events are written: let it run its last hooks, and end it."""
@@ -111,12 +100,3 @@ class Observing(Part):
                 self._note(port=port)
             case Notified(incident):
                 self._note(notified=(*self._orders.notified, incident))
-
-    def _on_closed(self, peer: Channel) -> None:
-        if self._peer is peer:
-            self._peer = None
-
-    def _disconnect(self) -> None:
-        if self._peer is not None:
-            self._peer.close()
-            self._peer = None

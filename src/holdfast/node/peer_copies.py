@@ -23,21 +23,21 @@ from holdfast.arena.pure.peer_messages import (
     PushCopy,
 )
 from holdfast.base import clock
-from holdfast.base.processes import child
 from holdfast.base.pure.budget import Budget
 from holdfast.base.pure.codec import decode, encode
 from holdfast.base.pure.common_events import Note
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.failure import describe_exit
-from holdfast.net.channel import Channel
 from holdfast.net.tcp import bound_socket
 from holdfast.node.console import LOGGER, log_note
-from holdfast.node.part import Part
 from holdfast.node.processes.controlled_process import start_copies
+from holdfast.node.processes.helper_process import HelperProcess
 
 if TYPE_CHECKING:
     from holdfast.arena.arena import ArenaMemory
     from holdfast.arena.pure.snapshots import Held
+    from holdfast.base.processes.child import Reaped
+    from holdfast.net.channel import Channel
     from holdfast.net.loop import Loop
     from holdfast.net.pure.frames import Message
 
@@ -55,7 +55,7 @@ class CopiesEnded(Value):
 CopyOutcome = CopyPushed | CopyNotPushed | CopyUnderWay | CopyReceived | CopyRefused | CopiesEnded
 
 
-class PeerCopies(Part):
+class PeerCopies(HelperProcess):
     """One such process, and its successors. Main thread only.
 
     Args:
@@ -66,6 +66,8 @@ class PeerCopies(Part):
         port: Where the processes of other nodes reach it, for as long as this launcher lives.
     """
 
+    name = "the process for copies of snapshots"
+
     def __init__(
         self,
         config: ConfigureCopies,
@@ -74,8 +76,8 @@ class PeerCopies(Part):
         on_outcome: Callable[[CopyOutcome], None],
     ) -> None:
         """Start it. Raises OSError where it cannot listen or be started."""
+        super().__init__(loop)
         self._config = config
-        self._loop = loop
         self._job = job
         self._on_outcome = on_outcome
         self._deaths = Budget(DEATHS, DEATHS_PERIOD_S)
@@ -86,8 +88,6 @@ class PeerCopies(Part):
         self._dropping: dict[int, list[Callable[[], None]]] = {}
         self._pushing: set[int] = set()
         self._number = 0
-        self._pid = 0
-        self._peer: Channel | None = None
         try:
             self._start()
         except OSError:
@@ -96,25 +96,21 @@ class PeerCopies(Part):
 
     def _start(self) -> None:
         process = start_copies(self._listener.fileno(), encode(self._config), self._job)
-        self._pid = process.pid
-        # Where it hangs up, its end is reported when it is reaped.
-        self._peer = Channel(process.control, self._loop, self._on_message, lambda _: None)
-        self._peer.report = lambda _, problem: LOGGER.warning(
-            "the process for copies of snapshots %s", problem
-        )
+        self._connect(process)
         for rank in self._held:
-            self._send_memory(self._peer, rank)
+            self._send_memory(rank)
 
     # ------------------------------------------------------------ orders
     def hold(self, rank: int, memory: ArenaMemory, bytes_max: int) -> None:
         """Copies of snapshots of ``rank`` may be written there, until :meth:`drop`."""
         self._held[rank] = memory, bytes_max
         if self._peer is not None:
-            self._send_memory(self._peer, rank)
+            self._send_memory(rank)
 
-    def _send_memory(self, peer: Channel, rank: int) -> None:
+    def _send_memory(self, rank: int) -> None:
+        assert self._peer is not None
         memory, bytes_max = self._held[rank]
-        if not peer.send_with(encode(HoldCopies(rank, bytes_max)), [memory.fd]):
+        if not self._peer.send_with(encode(HoldCopies(rank, bytes_max)), [memory.fd]):
             LOGGER.warning(
                 "snapshots of rank %d are not taken in: the process for copies (pid %d) does not "
                 "read",
@@ -163,18 +159,7 @@ class PeerCopies(Part):
             then()
 
     # ------------------------------------------------------------ started and ended
-    def pids(self) -> frozenset[int]:
-        """The process."""
-        return frozenset({self._pid} - {0})
-
-    def died(self, reaped: child.Reaped) -> bool:
-        """Note that a process was reaped; whether it was this one."""
-        if reaped.pid != self._pid:
-            return False
-        self._pid = 0
-        if self._peer is not None:
-            self._peer.drain()  # its last messages
-        self._disconnect()
+    def _on_end(self, reaped: Reaped) -> None:
         how = describe_exit(reaped.exit_code)
         for rank in list(self._dropping):
             self._dropped(rank)
@@ -189,7 +174,6 @@ class PeerCopies(Part):
             self._give_up(f"it has ended for the {DEATHS + 1}th time within a minute: {how}")
         for number in lost:
             self._on_outcome(CopyNotPushed(number, f"its process has ended: {how}"))
-        return True
 
     def _start_again(self) -> None:
         try:
@@ -202,14 +186,6 @@ class PeerCopies(Part):
         self._on_outcome(CopiesEnded(why))
 
     def end(self) -> None:
-        """The job is over: end it; it is reaped with all that is left."""
-        self._disconnect()
+        """The job is over."""
+        super().end()
         self._listener.close()
-        if self._pid:
-            child.kill(self._pid)
-            self._pid = 0
-
-    def _disconnect(self) -> None:
-        if self._peer is not None:
-            self._peer.close()
-            self._peer = None
