@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from holdfast.job.pure.leader_messages import StepDown
 from holdfast.job.pure.membership import Decision, Message
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.net.loop import Loop
 
 
-class JobLog(Protocol):
+class JobLog:
     """The log of a job, for one launcher. Main thread only."""
 
     def begin(self, loop: Loop, on_news: Callable[[], None], /) -> None:
@@ -44,12 +44,15 @@ class JobLog(Protocol):
 
     def take(self) -> Event | None:
         """The next event; None: there is none."""
+        return None
 
     def gloo_interface(self) -> str | None:
         """``GLOO_SOCKET_IFNAME`` for ranks, when they start; None: it stays unset."""
+        return None
 
     def next_deadline(self) -> float | None:
-        """When to call :meth:`on_time`, at the latest."""
+        """When to call :meth:`on_time`, at the latest; None: never."""
+        return None
 
     def on_time(self) -> None:
         """The deadline may have come; may be called too early."""
@@ -58,8 +61,11 @@ class JobLog(Protocol):
         """Send the last messages, and close the connections."""
 
 
-class LocalLog:
-    """Of a job that has one launcher, and can have no other: a queue."""
+class LocalLog(JobLog):
+    """Of a job that has one launcher, and can have no other: a queue, of which nothing is due.
+
+    ``GLOO_SOCKET_IFNAME`` stays unset, as all ranks are on this host.
+    """
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque()
@@ -77,23 +83,6 @@ class LocalLog:
         """See :meth:`JobLog.publish`."""
         self._events.append(decision)
 
-    def move(self, effect: ToShell | SendOn | StepDown) -> None:
-        """See :meth:`JobLog.move`."""
-
     def take(self) -> Event | None:
         """See :meth:`JobLog.take`."""
         return self._events.popleft() if self._events else None
-
-    def gloo_interface(self) -> str | None:
-        """All ranks are on this host."""
-        return None
-
-    def next_deadline(self) -> float | None:
-        """Nothing is ever due."""
-        return None
-
-    def on_time(self) -> None:
-        """See :meth:`next_deadline`."""
-
-    def close(self) -> None:
-        """Nothing is to be done."""

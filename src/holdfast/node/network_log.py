@@ -66,6 +66,7 @@ from holdfast.job.pure.timing import CALL_S, LAST_WORDS_S, Pace
 from holdfast.net.address import interface_of
 from holdfast.net.pure.address import Endpoint
 from holdfast.net.tcp import tune
+from holdfast.node.job_log import JobLog
 from holdfast.node.late_launcher import EndedJobs
 from holdfast.node.pure.launcher import Deposed, Event, LedBy, Met, SendOn
 
@@ -80,7 +81,7 @@ _STORE_ANSWERS_S = 2.0
 """A store that is there has answered by then."""
 
 
-class NetworkLog:
+class NetworkLog(JobLog):
     """See :class:`.JobLog`.
 
     A leader that cannot be found is reported as :class:`.LeaderLost`; a torch that cannot be loaded
