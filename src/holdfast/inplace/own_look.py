@@ -6,14 +6,13 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 from holdfast.base.clock import monotonic
 from holdfast.evidence.collector import Collector
 from holdfast.evidence.pure.evidence import ANSWERED, Operations, RankDigest
 from holdfast.evidence.pure.rank_digest import digest
-from holdfast.evidence.pure.stacks import Frame, ThreadPlace, place_of
+from holdfast.evidence.pure.stacks import ThreadPlace, frames_of, place_of
 from holdfast.evidence.sources import ProcSamples, Source
 
 _APART_S = 0.02
@@ -57,7 +56,7 @@ def look_at_main(rank: int, pause: Callable[[float], object]) -> RankDigest:
 
 def place_of_main() -> ThreadPlace:
     """The telling line of the main thread."""
-    return place_of(_frames(sys._current_frames().get(threading.main_thread().ident or 0)))  # noqa: SLF001
+    return place_of(frames_of(sys._current_frames().get(threading.main_thread().ident or 0)))  # noqa: SLF001
 
 
 def has_returned(rank: int) -> RankDigest:
@@ -65,13 +64,3 @@ def has_returned(rank: int) -> RankDigest:
     lacks = "it has returned from the function"
     node = os.uname().nodename
     return RankDigest(rank=rank, node=node, pid=os.getpid(), helper=ANSWERED, lacks=lacks)
-
-
-def _frames(frame: FrameType | None) -> list[Frame]:
-    """Innermost first."""
-    found = []
-    while frame is not None:
-        code = frame.f_code
-        found.append(Frame(code.co_filename, frame.f_lineno, code.co_name))
-        frame = frame.f_back
-    return found

@@ -15,6 +15,7 @@ from holdfast.evidence.pure.evidence import CHILD, DEBUGGER, OTHER_PROCESS, PERS
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import FrameType
 
 _OURS = ("base", "evidence", "fault_tolerance", "inplace", "inprocess", "net", "page", "watch")
 """Rooms of holdfast whose code runs within a rank's, also from a checkout."""
@@ -77,6 +78,20 @@ class Frame(Value):
 
     def __str__(self) -> str:
         return f"{self.function} {self.file.rpartition('/')[2]}:{self.line}"
+
+
+def frame_of(at: FrameType) -> Frame:
+    """A frame that runs in this process."""
+    return Frame(at.f_code.co_filename, at.f_lineno or 0, at.f_code.co_name)
+
+
+def frames_of(at: FrameType | None, at_most: int | None = None) -> list[Frame]:
+    """This frame and those that called it, innermost first."""
+    found: list[Frame] = []
+    while at is not None and len(found) != at_most:
+        found.append(frame_of(at))
+        at = at.f_back
+    return found
 
 
 class ThreadPlace(Value):

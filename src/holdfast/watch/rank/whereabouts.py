@@ -16,7 +16,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from holdfast.evidence.pure.evidence import Operations
-from holdfast.evidence.pure.stacks import Frame, awaits_tasks, training_thread
+from holdfast.evidence.pure.stacks import Frame, awaits_tasks, frame_of, frames_of, training_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,7 +40,7 @@ def whereabouts() -> Operations:
     at, thread = _or(_training, default=(None, 0))
     if at is None:
         return Operations()
-    frames = _frames_of(at)
+    frames = frames_of(at, _FRAMES_MAX + 1)
     return Operations(
         frames=tuple(map(str, frames)) if len(frames) <= _FRAMES_MAX else (),
         thread=thread,
@@ -64,23 +64,11 @@ def _training() -> tuple[FrameType | None, int]:
     if main not in running or len(running) > _THREADS_MAX:
         return running.get(main), 0
     idents = [*(ident for ident in running if ident != main), main]
-    ident = idents[training_thread([_frames_of(running[it]) for it in idents])]
+    ident = idents[training_thread([frames_of(running[it], _FRAMES_MAX + 1) for it in idents])]
     if ident == main:
         return running[main], 0
     thread = threading._active.get(ident)  # type: ignore[attr-defined] # noqa: SLF001
     return running[ident], getattr(thread, "native_id", None) or 0
-
-
-def _frames_of(at: FrameType | None) -> list[Frame]:
-    found: list[Frame] = []
-    while at is not None and len(found) <= _FRAMES_MAX:
-        found.append(_as_frame(at))
-        at = at.f_back
-    return found
-
-
-def _as_frame(at: FrameType) -> Frame:
-    return Frame(at.f_code.co_filename, at.f_lineno or 0, at.f_code.co_name)
 
 
 # ---------------------------------------------------------------- calls
@@ -166,7 +154,7 @@ def _tasks() -> Iterator[list[Frame]]:
         while at is not None and len(found) < _AWAITED_MAX:
             at, frame = _awaited_by(at)
             if frame is not None:
-                found.insert(0, _as_frame(frame))
+                found.insert(0, frame_of(frame))
         yield found
 
 
@@ -193,4 +181,4 @@ def _greenlets(frames: list[Frame]) -> Iterator[list[Frame]]:
     for each in gc.get_objects()[:_OBJECTS_MAX]:
         # isinstance() would run the code of objects that stand for others.
         if issubclass(type(each), module.greenlet) and each.gr_frame is not None:
-            yield _frames_of(each.gr_frame)
+            yield frames_of(each.gr_frame, _FRAMES_MAX + 1)
