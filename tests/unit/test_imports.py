@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -42,3 +44,19 @@ print(inprocess.rank_filter.MaxActiveWorldSize(1).__class__ is
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout == "True True\nTrue False\n"
+
+
+def test_a_file_of_the_users_that_is_named_as_a_module_of_python_is_not_run(tmp_path: Path) -> None:
+    """In a rank, whose script's folder comes first: torch itself imports no ``resource``."""
+    (tmp_path / "resource.py").write_text("raise SystemExit('the file of the user ran')")
+    code = (
+        "import holdfast.fault_tolerance.rank_monitor_client, holdfast.page.page, "
+        "holdfast.watch.rank.auto_heartbeat, holdfast.watch.rank.look_helper, "
+        "holdfast.evidence.dump_signal, holdfast.base.own_descriptor as own\n"
+        "own.OwnSocket().close()"
+    )
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import resource
 import socket
 
 _HIGH_FD = 512
@@ -24,8 +23,9 @@ class LostDescriptorError(ConnectionError):
 
 def out_of_the_way(fd: int) -> int:
     """The same file under a high number, closed on exec; ``fd`` is closed. No space: ``fd``."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest = _HIGH_FD if soft == resource.RLIM_INFINITY else min(_HIGH_FD, soft // 2)
+    # Not from `resource`: in a rank that may be a file of the user's beside the script.
+    soft = os.sysconf("SC_OPEN_MAX")
+    lowest = _HIGH_FD if soft < 0 else min(_HIGH_FD, soft // 2)
     try:
         high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, lowest)
     except OSError:
