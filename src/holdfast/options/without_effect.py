@@ -14,11 +14,7 @@ from holdfast.options.variables import IDLE_VARIABLES
 _IDLE = [option for option in OPTIONS if option.idle not in ("", NOT_YET)]
 _OF_CARDS = ("pci_topo_file", "link_down_path_template", "link_state_path_template")
 """Settings that say more about network cards, which only some checks look at."""
-_OF_CARE = (
-    *("enable_nic_healthcheck", "enable_nic_monitor", "enable_dist_storage_healthcheck"),
-    *("storage_healthcheck_path", "node_health_check_interval", "gpu_memory_reclaim_timeout"),
-    *("gpu_memory_tolerance_mb", "gpu_memory_poll_interval"),
-)
+_OF_CARE = {option.field for option in OPTIONS if option.group == "Health"}
 """Settings of the health checks."""
 
 
@@ -96,7 +92,7 @@ def _idle(args: Any, config: FaultToleranceConfig) -> list[str]:
     usual = FaultToleranceConfig()
     given = {name for name in SETTINGS if getattr(config, name) != getattr(usual, name)}
     if not args.ft_host_checks:
-        idle = sorted(given & {*_OF_CARE, *_OF_CARDS})
+        idle = sorted(given & _OF_CARE)
         names = [option_of(name) for name in idle]
         if args.ft_node_health_check_endpoint:
             names.insert(0, "--ft-node-health-check-endpoint")
