@@ -8,6 +8,7 @@ from importlib import import_module
 
 from holdfast import __version__
 from holdfast.base.command_output import guarded
+from holdfast.base.pure.wording import nearest
 
 _USAGE = """\
 usage: holdfast COMMAND ...
@@ -53,10 +54,8 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _no_such_command(word: str) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - slow, and seldom needed
-
-    if close := get_close_matches(word, _COMMANDS, 1, 0.5):
-        return f"unknown command {word!r}: did you mean {close[0]}?"
+    if close := nearest(word, _COMMANDS, 0.5):
+        return f"unknown command {word!r}: did you mean {close}?"
     return f"unknown command {word!r}; it knows: {', '.join(sorted(_COMMANDS))}"
 
 

@@ -4,7 +4,7 @@ Every field is described once, in its declaration: kind of value, default with i
 checks below, ``ft_launcher --help`` and ``--print-config`` all read that description. Times are
 seconds; ``None`` as a limit means that the clock never runs out.
 
-Light to import, because every rank and the launcher do: YAML and difflib come in when needed.
+Light to import, because every rank and the launcher do: YAML comes in when needed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from signal import SIGKILL, Signals
 from typing import Any, NamedTuple
 
+from holdfast.base.pure.wording import nearest
 from holdfast.errors import ConfigError
 from holdfast.options import values
 from holdfast.options.config_file import SECTION, SectionNotFoundError, read_section
@@ -35,8 +36,6 @@ LEARNED_FLOOR_S = 30.0
 _INFO = 20
 _FORMER_NAMES = {"max_no_progress_restarts": "max_no_progress_cycles"}
 """Keys of earlier generations that mean a field of today."""
-_NEAR = 0.6
-"""How alike an unknown and a known name must be for the known one to be suggested."""
 
 
 class Setting(NamedTuple):
@@ -602,14 +601,6 @@ def _normal(key: str, value: Any, kind: values.ValueKind, read: Callable[[Any], 
         raise ConfigError(
             f"{key}: {value!r} cannot be used{because}; it takes {kind.accepts}"
         ) from None
-
-
-def nearest(name: str, known: object) -> str | None:
-    """The most similar of some names, if one is similar enough for a slip of the pen."""
-    import difflib  # noqa: PLC0415 - only after a mistake
-
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=_NEAR)  # type: ignore[call-overload]
-    return found[0] if found else None
 
 
 def describe_unknown(names: list[str]) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from holdfast.base.pure.wording import nearest
 from holdfast.inplace.pure.timing import BEATS_IN_SILENCE, MAX_START_FAULTS
 from holdfast.inprocess.abort import Abort
 from holdfast.inprocess.completion import Completion
@@ -154,10 +155,8 @@ _TIMES = tuple(it.name for it in fields(WrapperArguments) if isinstance(it.defau
 
 def unknown_argument(kind: str, name: str) -> TypeError:
     """The error for a ``name`` that is not among :data:`NAMES`, of class ``kind``."""
-    import difflib  # noqa: PLC0415 - seldom needed, and not quick to import
-
-    near = difflib.get_close_matches(name, NAMES, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"its arguments are {', '.join(NAMES)}"
+    near = nearest(name, NAMES)
+    hint = f"did you mean {near}?" if near else f"its arguments are {', '.join(NAMES)}"
     return TypeError(f"{kind} has no argument {name}: {hint}")
 
 

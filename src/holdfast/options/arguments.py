@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.base.pure.switches import is_set
-from holdfast.fault_tolerance.config import nearest
+from holdfast.base.pure.wording import nearest
 from holdfast.options.launch_options import TORCHRUNS
 from holdfast.options.option import Arguments, Option, UsageError
 from holdfast.options.options import BY_DEST, BY_LETTER, BY_NAME, FORMER, OPTIONS

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.base.pure.wording import nearest
 from holdfast.errors import ConfigError
-from holdfast.fault_tolerance.config import FaultToleranceConfig, nearest
+from holdfast.fault_tolerance.config import FaultToleranceConfig
 from holdfast.job.link.meeting_place import MeetingPlace, OtherBackend
 from holdfast.job.pure.assign import AssignmentError
 from holdfast.job.pure.assign import Policy as NodePolicy

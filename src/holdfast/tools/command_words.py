@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from holdfast.base.pure.printable import one_line, printable
+from holdfast.base.pure.wording import nearest
 from holdfast.options.option import UsageError
 from holdfast.tools.run_list import NoSuchRunError, resolve, taken
 
@@ -36,11 +37,9 @@ def _nearest(option: str, usage: str) -> str:
     """``: did you mean --html?``; empty: no option of the usage is spelled like this word."""
     if not option.startswith("-"):
         return ""
-    from difflib import get_close_matches  # noqa: PLC0415 - slow, and seldom needed
-
     known = re.findall(r"(?<![\w-])--?[a-z][a-z-]*", usage)
-    close = get_close_matches(option.partition("=")[0], known, 1)
-    return f": did you mean {close[0]}?" if close else ""
+    close = nearest(option.partition("=")[0], known)
+    return f": did you mean {close}?" if close else ""
 
 
 def take_option(words: list[str], *names: str) -> str | None:

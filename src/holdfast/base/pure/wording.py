@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 def count(number: int, thing: str, plural: str = "s") -> str:
     """``1 rank``, ``2 ranks``, ``0 ranks``; ``count(2, "process", "es")``."""
@@ -27,3 +31,11 @@ def duration(s: float) -> str:
         return f"{minutes // 60} h {minutes % 60:02} min"
     hours = round(s / 3600)
     return f"{hours // 24} d {hours % 24} h"
+
+
+def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
+    """The most similar of some names, if one is similar enough for a slip of the pen."""
+    import difflib  # noqa: PLC0415 - slow, and only after a mistake
+
+    found = difflib.get_close_matches(name, list(known), 1, likeness)
+    return found[0] if found else None
