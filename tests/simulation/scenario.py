@@ -526,7 +526,7 @@ def random_silences(seed: int, hosts: int = 3) -> Scenario:
     for host in doomed:
         faults.append(rng.choice((PowerLoss, PowerLoss, Crash))(at, host))
         if rng.random() < 0.3:
-            faults.append(Return(at + rng.choice((1.0, 12.0, 30.0)), host))
+            faults.append(Return(at + rng.choice((0.1, 1.0, 12.0, 30.0)), host))
         at += rng.choice((0.0, rng.uniform(0, 0.5), rng.uniform(0, 15), rng.uniform(0, 40)))
     at = rng.uniform(4, 4 + work_s)
     may_fail = everyone

@@ -30,7 +30,7 @@ from holdfast.job.pure.member_messages import (
     StartRanks,
     StepKept,
 )
-from holdfast.job.pure.membership import FailureReport
+from holdfast.job.pure.membership import FailureReport, Round
 from holdfast.job.pure.succession import Succession
 from holdfast.job.pure.succession_by_key import SuccessionByKey
 from holdfast.node.pure import launcher as machine
@@ -169,6 +169,8 @@ class SimulatedNode:
     """Launchers that have accepted its connection: from then on a refusal is proof."""
     was_held_up: bool = False
     """What its new leader decided may have been old when it came."""
+    admits_with: Round | None = None
+    """It leads, and this is the round of its cycle: a launcher that is new gets it at once."""
     heard_until: dict[int, float] = field(default_factory=dict)
     """When the last thing of this launcher, which has died, arrived at each other one."""
     ops: int = 0

@@ -42,7 +42,9 @@ from holdfast.job.pure.membership import (
     Message,
     Offer,
     Resigned,
+    Round,
     StateChanged,
+    StopCycle,
 )
 from holdfast.job.pure.succession import (
     Approach,
@@ -325,6 +327,9 @@ class Simulation(World):
         one.follows = home
         if one is home and not self._key:
             self._key = str(self._key_of(one, 0))
+        if one is not home and home.admits_with is not None:
+            read = partial(self._read, one, home, one.connections, home.admits_with)
+            self._ways.send(home, one, read)
         one.tell(Met(leads=one is home, port=1 + one.host))
         leader = one.leader
         if leader is None or one is not home or self.takeovers:
@@ -513,6 +518,8 @@ class Simulation(World):
         self._log.append(decision)
         if isinstance(decision, Resigned):
             self._spare_the_signalled()
+        if isinstance(decision, Round | StopCycle | Resigned):
+            home.admits_with = decision if isinstance(decision, Round) else None
         if self.scenario.rules.is_of_one:
             home.tell(decision, by_log=True)
             return

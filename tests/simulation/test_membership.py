@@ -20,7 +20,7 @@ from holdfast.job.pure.leader_messages import Effect, Event, LauncherEnded
 from holdfast.job.pure.leader_watch import LeaderWatch
 from holdfast.job.pure.member import Member, MemberPhase
 from holdfast.job.pure.member_messages import LeaderMissing, LeaderReplaced
-from holdfast.job.pure.membership import JobOutcome, Join, StopCycle, Successor
+from holdfast.job.pure.membership import JobOutcome, Join, StopCycle, Successor, elector
 from holdfast.job.pure.nodes import Nodes
 from holdfast.job.pure.rounds import Rounds
 from holdfast.job.pure.rules import RestartPolicy, Rules
@@ -657,6 +657,45 @@ def test_a_leader_that_was_cut_off_gives_the_others_time_to_answer(
         result = run(Scenario(hosts, rules, must_succeed=True, **about))
         assert result.exit_codes == {f"n{number}": 0 for number in range(hosts + witnesses)}
         assert result.cycles == 2
+
+
+def newcomers_without_a_vote() -> None:
+    """A launcher is started anew, and no round names it yet when the leader is cut off.
+
+    With it half of the launchers could elect another one; the other half follows the leader.
+    """
+    for hosts, tenth in product((4, 6), range(8)):
+        rules = Rules(NodePolicy(1, hosts), max_restarts=20, first_last_call_s=1.0, grow=False)
+        lost = Crash(10.0, hosts - 1), Return(10.3, hosts - 1)
+        apart = Partition(10.3 + tenth / 10, 0, frozenset(range(hosts // 2)), 60.0)
+        about = {"faults": (*lost, apart), "network": CALM, "work_s": 30.0, "proofs": 1.0}
+        Simulation(Scenario(hosts, rules, **about)).run()
+
+
+def test_a_launcher_that_is_admitted_has_no_vote_before_a_round_says_so() -> None:
+    newcomers_without_a_vote()
+
+
+def counts_each_vote(votes: Any, electorate: frozenset[str]) -> bool:
+    return 2 * len({*map(elector, votes)}) > len(electorate)
+
+
+def counts_each_answer(self: LeaderLease, one: Any, node: str, number: int, more: int) -> None:
+    if node != self.home:
+        one.answers[number] = one.answers.get(number, 0) + more
+
+
+@pytest.mark.parametrize("has_lease", [False, True])
+def test_the_simulator_finds_launchers_that_vote_because_they_are_admitted(
+    monkeypatch: pytest.MonkeyPatch, has_lease: bool
+) -> None:
+    """With the answers of such launchers two leaders have a lease; without, none ever has one."""
+    monkeypatch.setattr(succession, "is_majority", counts_each_vote)
+    if has_lease:
+        monkeypatch.setattr(LeaderLease, "_count_in", counts_each_answer)
+    expected = "L-2: n2 decides, and n0 has a lease" if has_lease else "never comes to an end"
+    with pytest.raises(Violation, match=expected):
+        newcomers_without_a_vote()
 
 
 # ---------------------------------------------------------------- witnesses
