@@ -179,7 +179,7 @@ class Epochs:
         steps = [it.step for its in held.values() for it in its if it.cycle == CYCLE]
         last_step = max((-1, *steps, *(memory.last_step for memory in own)))
         places = {node: [rank for rank, _ in its] for node, its in memories.items()}
-        restore, _ = next_restore(held, places, lineage, began, last_step, [], PROGRESS)
+        restore, _ = next_restore(held, places, lineage, began, last_step, {}, PROGRESS)
         state = None
         if restore is not None:
             found = [

@@ -4,7 +4,8 @@ A transfer takes a while, fails now and then, and dies with either node. :class:
 
 - A step that the leader calls kept is in the memory of all ranks and of their nodes' peers.
 - No launcher and no rank writes into a slot that holds it, before another step is kept.
-- When nodes are lost, but of no node its peer as well, the next cycle begins from no older one.
+- When nodes are lost, but of no node its peer as well, the next cycle begins from no older one. A
+  copy that was found to be damaged is as lost as its node.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     from tests.simulation.simulated_node import SimulatedNode
     from tests.simulation.simulated_snapshots import SimulatedArenas, Slot, State
 
-_FAILS = 0.05
-"""Of all transfers."""
+_FAILS, GOES_BAD = 0.05, 0.03
+"""Of all transfers; and copies that do not have the bytes that were sent."""
 Arrived = Callable[["SimulatedNode", int], None]
 """Called with a node and the rank whose snapshot has arrived there."""
 
@@ -241,7 +242,8 @@ class Copies:
         if not is_there or has_joined or source.held != held:
             self._fail(keeping, order, "it has changed")
             return
-        slot.held, slot.state, slot.is_bad, slot.writer = held, source.state, source.is_bad, None
+        slot.held, slot.state, slot.writer = held, source.state, None
+        slot.is_bad, slot.found_by = source.is_bad or self._rng.random() < GOES_BAD, ""
         self._arrived(target, order.rank)
         if target.keeping is not None:
             target.keeping.read_again()
@@ -277,6 +279,10 @@ class KeptPromises:
         self._name: SnapshotId | None = None
         self._peers: dict[str, str] = {}
         """Of the nodes that had ranks then."""
+        self._ranks: dict[str, range] = {}
+        """Of those nodes."""
+        self._damaged: set[tuple[str, int]] = set()
+        """Nodes and ranks."""
         self._world_size = 0
         self.formed: Round | None = None
         """The last."""
@@ -309,8 +315,15 @@ class KeptPromises:
         state = states[0]
         self._check(all(it is state for it in states), f"{kept.snapshot} names two states")
         self.state, self._name, self._peers = state, kept.snapshot, peers
+        self._ranks = {place.node: ranks_of(place) for place in formed.places}
+        self._damaged.clear()
         self._world_size = formed.world_size
         self.kept += 1
+
+    def found_bad(self, state: State | None, rank: int, node: str) -> None:
+        """A copy is."""
+        if state is not None and state is self.state:
+            self._damaged.add((node, rank))
 
     def check_round(
         self, formed: Round, begins_from: State | None, *, is_void: Callable[[State], bool]
@@ -326,7 +339,13 @@ class KeptPromises:
             for node in self._peers
             if node not in here or not self._by_node[node].alive or self._by_node[node].has_quit
         }
-        both = any(self._peers[node] in lost for node in lost)
+        gone = {(node, rank) for node in lost for rank in range(formed.world_size)}
+        gone |= self._damaged
+        both = any(
+            {(node, rank), (peer, rank)} <= gone
+            for node, peer in self._peers.items()
+            for rank in self._ranks[node]
+        )
         if both or is_void(state) or formed.world_size != self._world_size or not formed.keepers:
             self.state = None
             return
@@ -351,3 +370,4 @@ class KeptPromises:
         is_newer = state is not None and self.state is not None and state.goes_back_to(self.state)
         self._check(is_newer, f"{kept} is called kept, {self._name} was")
         self.state, self._name = state, kept
+        self._damaged.clear()

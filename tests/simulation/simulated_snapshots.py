@@ -9,7 +9,9 @@ was computed from: so the truth is known, whatever the names say.
 
 - T-1: all ranks of a life begin from one state, or from none.
 - That is of the history of the last life, was committed by all, and refused by none.
-- It is never older than the newest of those, but for one that has led nowhere.
+- It is never older than the newest of those, but for one that has led nowhere. A part counts where
+  any node of the cycle has a copy of it that was not found to be damaged.
+- No copy that was found to be damaged is begun from again.
 - When ranks start, their node holds nothing outside of their history.
 """
 
@@ -38,8 +40,9 @@ if TYPE_CHECKING:
 N_SLOTS, REPLICA_SLOTS = 2, 2
 _STEPS = 12
 """In a cycle that nothing ends, about."""
-_BAD = 0.03
-"""Of all snapshots, those that are found to be wrong when they are used."""
+_BAD, _UNFIT, GOES_BAD = 0.03, 0.01, 0.03
+"""Of all snapshots, those whose bytes are wrong before they are copied, those that no rank can use,
+and copies that go bad before they are used."""
 _SKIPPED = 0.03
 """Of all steps where some are kept, those of which a rank takes none."""
 _MEASURED_STEPS = 3
@@ -54,6 +57,7 @@ class State:
     before: State | None
     life: Life
     step: int
+    is_unfit: bool = False
 
     def goes_back_to(self, other: State) -> bool:
         """Whether it was computed from that one, or is it."""
@@ -72,6 +76,9 @@ class Slot:
     held: Held | None = None
     state: State | None = None
     is_bad: bool = False
+    """Its bytes are not those of the state."""
+    found_by: str = ""
+    """The node whose rank has found that."""
     writer: object = None
     """The transfer that writes it."""
 
@@ -92,15 +99,24 @@ class SimulatedArenas:
     """Of ranks of other nodes."""
     keep: int = 0
     kept: int = 0
+    moved: dict[int, str] = field(default_factory=dict)
+    """By rank of this node, the node that sends the snapshot that it begins from;"""
+    awaited: dict[int, SnapshotId] = field(default_factory=dict)
+    """that snapshot, until it is here."""
 
     def begin(self, formed: Round, place: CyclePlace) -> None:
         """Ranks are about to start."""
         beginning = formed.beginning or Beginning()
         self.terms[formed.cycle] = formed.term
         self.every, self.from_step, self.last_step = beginning.every, 0, -1
+        self.void_damaged(beginning, place.node)
         self.refused.clear()
         self.void(beginning)
         ranks = range(place.rank_offset, place.rank_offset + place.nproc)
+        restore = beginning.restore
+        sources = restore.sources if restore is not None else ()
+        self.moved = {it.rank: it.node for it in sources if it.rank in ranks}
+        self.awaited = {rank: restore.snapshot for rank in self.moved if restore is not None}
         kept = {rank: self.slots[rank] for rank in ranks if rank in self.slots}
         free = [slots for rank, slots in self.slots.items() if rank not in kept]
         if formed.keepers:
@@ -127,6 +143,13 @@ class SimulatedArenas:
             if slot.held is not None and not lineage.belongs(slot.held, beginning.lineage):
                 slot.held = None
 
+    def void_damaged(self, beginning: Beginning, node: str) -> None:
+        damaged = {(it.snapshot, it.rank) for it in self.refused if it.is_damaged}
+        damaged |= {(it.snapshot, it.rank) for it in beginning.damaged if it.node == node}
+        for slot in self.all_slots():
+            if slot.held is not None and (slot.held.id, slot.held.rank) in damaged:
+                slot.held = None
+
     def holdings(self) -> Holdings:
         """When the ranks are gone."""
         held = [
@@ -137,7 +160,11 @@ class SimulatedArenas:
 
     def replicas_in_use(self) -> list[Slot]:
         """Those of snapshots that its own ranks have, too."""
-        own = [{it.held.id for it in slots if it.held is not None} for slots in self.slots.values()]
+        own = [
+            {it.held.id for it in slots if it.held is not None}
+            | {name for awaiting, name in self.awaited.items() if awaiting == rank}
+            for rank, slots in self.slots.items()
+        ]
         slots = [it for its in self.replicas.values() for it in its if it.held is not None]
         used = {*replicas_in_use(own, [it.held for it in slots if it.held is not None])}
         return [it for it in slots if it.held in used]
@@ -218,6 +245,7 @@ class Trainings:
         self._world = world
         self._promises = promises
         self._rng = random.Random(seed ^ 0x5EED)
+        self._damage = random.Random(seed ^ 0xBAD)
         self._trainings: dict[Life, Training] = {}
 
     def start(self, one: SimulatedNode, formed: Round) -> None:
@@ -240,7 +268,8 @@ class Trainings:
         self._begin_if_ready(known)
 
     def _restore(self, one: SimulatedNode, formed: Round, rank: int) -> None:
-        if not self._promises.check_start(one, formed, rank):
+        goes_bad = self._damage.random() < GOES_BAD
+        if not self._promises.check_start(one, formed, rank, goes_bad=goes_bad):
             self._world.clock.call_in(0.01, partial(self._world.fail_ranks, one, formed.cycle))
 
     def arrived(self, one: SimulatedNode, rank: int) -> None:
@@ -252,6 +281,8 @@ class Trainings:
             is_awaited = is_its and rank in training.awaited
             if is_awaited and place is not None and rank in ranks_of(place):
                 training.awaited.discard(rank)
+                assert one.arenas is not None
+                one.arenas.awaited.pop(rank, None)
                 self._restore(one, formed, rank)
                 self._begin_if_ready(training)
 
@@ -293,7 +324,10 @@ class Trainings:
             self._soon(partial(self._end_step, training, rank), 0.2)
             return
         assert one.arenas is not None
+        is_new = step not in training.states
         state = training.state(step)
+        if is_new:
+            state.is_unfit = self._damage.random() < _UNFIT
         one.arenas.last_step = max(one.arenas.last_step, step)
         if not one.arenas.takes(step):
             self._copied(training, rank, step, None)
@@ -315,7 +349,7 @@ class Trainings:
         formed = training.formed
         if slot is not None:
             slot.held = Held(rank, formed.world_size, formed.cycle, 0, step, formed.term)
-            slot.is_bad = self._rng.random() < _BAD
+            slot.is_bad, slot.found_by = self._rng.random() < _BAD, ""
         training.done[rank] = step
         self._measure(training, one, step)
         self._soon(partial(self._end_step, training, rank))
@@ -380,10 +414,10 @@ class SnapshotPromises:
                 known is not None and self._is_of(state, known),
                 f"cycle {decision.cycle} begins from {restore.snapshot}, which is void",
             )
-            refused = {it.snapshot for one in self._nodes(decision) for it in one.arenas.refused}
-            self._check(restore.snapshot not in refused, f"{restore.snapshot} was refused")
+            is_refused = restore.snapshot in self._refused(decision)
+            self._check(not is_refused, f"{restore.snapshot} was refused")
         if known is not None and state is not None and state is self._starts.get(known):
-            times = self._times.get(known, 0)
+            times = self._times_of(decision, known)
             if self._progress_of(known, state) >= self._progress:
                 times = 0
             self._check(times < 2, f"cycle {decision.cycle} begins a third time from {state.step}")
@@ -397,13 +431,30 @@ class SnapshotPromises:
         self.kept.check_round(decision, state, is_void=partial(self._is_void, decision, known))
         self._known[decision.term] = life
 
+    def _refused(self, formed: Round) -> set[SnapshotId]:
+        """Of which no copy is used."""
+        everyone = (it for one in self._nodes(formed) for it in one.arenas.refused)
+        return {it.snapshot for it in everyone if not it.is_damaged}
+
+    def _times_of(self, formed: Round, known: Life) -> int:
+        """Lives in a row that began from the start of this one, but for one with a damaged copy."""
+        times, start = self._times.get(known, 0), self._starts.get(known)
+        refused = [it for one in self._nodes(formed) for it in one.arenas.refused]
+        is_start = (
+            it.is_damaged
+            and start is not None
+            and it.snapshot == SnapshotId(start.life[1], 0, start.step)
+            for it in refused
+        )
+        return times - any(is_start)
+
     def _is_void(self, formed: Round, known: Life | None, state: State) -> bool:
         """It is not of the history of the last life, was refused, or led nowhere."""
         if known is None or not self._is_of(state, known):
             return True
-        refused = {it.snapshot for one in self._nodes(formed) for it in one.arenas.refused}
+        refused = self._refused(formed)
         start = self._starts.get(known)
-        is_doubtful = start is not None and self._times.get(known, 0) >= 2
+        is_doubtful = start is not None and self._times_of(formed, known) >= 2
         is_spent = is_doubtful and start is not None and state.goes_back_to(start)
         return SnapshotId(state.life[1], 0, state.step) in refused or is_spent
 
@@ -421,6 +472,8 @@ class SnapshotPromises:
                 assert arenas is not None
                 slot = arenas.restored(rank, name)
                 found.append(None if slot is None else slot.state)
+                is_bad = slot is not None and formed.place_of(slot.found_by) is not None
+                self._check(not is_bad, f"a damaged copy of {name} of rank {rank} is used again")
         state = found[0]
         self._check(state is not None, f"T-1: rank 0 has no {name}")
         self._check(
@@ -442,15 +495,14 @@ class SnapshotPromises:
         if known is None:
             return None
         common: dict[State, set[int]] = {}
-        refused: set[SnapshotId] = set()
+        refused = self._refused(formed)
         for place in formed.places:
             arenas = self._by_node[place.node].arenas
             assert arenas is not None
-            refused |= {it.snapshot for it in arenas.refused}
             own = [it for slots in arenas.slots.values() for it in slots]
             for slot in [*own, *arenas.replicas_in_use()]:
                 held, state = slot.held, slot.state
-                if held is None or state is None or held.id in refused:
+                if held is None or state is None or held.id in refused or slot.found_by:
                     continue
                 rank = held.rank
                 is_own = place.rank_offset <= rank < place.rank_offset + place.nproc
@@ -458,7 +510,7 @@ class SnapshotPromises:
                 if is_there and held.world_size == formed.world_size:
                     common.setdefault(state, set()).add(rank)
         start = self._starts.get(known)
-        is_doubtful = start is not None and self._times.get(known, 0) >= 2
+        is_doubtful = start is not None and self._times_of(formed, known) >= 2
         fit = [
             state
             for state, ranks in common.items()
@@ -497,8 +549,13 @@ class SnapshotPromises:
                 f"{one.name} starts cycle {formed.cycle}, and holds {slot.held}, which is void",
             )  # fmt: skip
 
-    def check_start(self, one: SimulatedNode, formed: Round, rank: int) -> bool:
-        """A rank begins; False: it finds that its state is wrong."""
+    def check_start(
+        self, one: SimulatedNode, formed: Round, rank: int, *, goes_bad: bool = False
+    ) -> bool:
+        """A rank begins; False: it finds that its state is wrong.
+
+        ``goes_bad``: its copy does, just before.
+        """
         arenas = one.arenas
         assert arenas is not None
         start = self._starts[formed.term, formed.cycle]
@@ -511,7 +568,22 @@ class SnapshotPromises:
             f"T-1: rank {rank} on {one.name} finds another state than the others",
         )
         assert slot_of is not None
+        slot_of.is_bad = slot_of.is_bad or goes_bad
         if slot_of.is_bad:
-            arenas.refused.append(Refused(restore.snapshot, rank, "its sum is wrong"))
+            source = arenas.moved.get(rank, "")
+            self._found_bad(slot_of, restore.snapshot, rank, one.name, source)
+            arenas.refused.append(Refused(restore.snapshot, rank, "a sum is wrong", True, source))
+            return False
+        if start is not None and start.is_unfit:
+            arenas.refused.append(Refused(restore.snapshot, rank, "it does not fit"))
             return False
         return True
+
+    def _found_bad(self, found: Slot, name: SnapshotId, rank: int, by: str, source: str) -> None:
+        """The copy on a rank's own node, and the one that it came from."""
+        for node in {by, source} - {""}:
+            arenas = self._by_node[node].arenas
+            slot = None if arenas is None else arenas.restored(rank, name)
+            if slot is not None and slot.state is found.state:
+                slot.found_by = by
+            self.kept.found_bad(found.state, rank, node)

@@ -9,8 +9,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.arena.pure import kept_steps
-from holdfast.arena.pure.snapshots import Ancestor, Holdings, SnapshotId
+from holdfast.arena.pure import beginning, kept_steps, trust
+from holdfast.arena.pure.snapshots import (
+    Ancestor,
+    DamagedCopy,
+    Holdings,
+    Refused,
+    Restore,
+    SnapshotId,
+)
 from holdfast.job.pure import state_choice
 from holdfast.job.pure.keeping import Keeping
 from holdfast.job.pure.membership import Keep
@@ -104,9 +111,69 @@ def only_of_the_leader(
     known: SnapshotId | None,
     places: Mapping[str, Collection[int]],
     lineage: Collection[Ancestor],
+    *rest: Any,
 ) -> SnapshotId | None:
     silent = {node: it.but(kept=None, complete=None) for node, it in holdings.items()}
-    return kept_steps.kept_step(silent, last_nodes, known, places, lineage)
+    return kept_steps.kept_step(silent, last_nodes, known, places, lineage, *rest)
+
+
+def of_all_copies(refused: Mapping[str, Collection[Refused]]) -> Iterable[DamagedCopy]:
+    """A damaged copy gives up the whole snapshot, as far as nodes know that have it."""
+    for each in refused.values():
+        for it in each:
+            yield from (DamagedCopy(it.snapshot, it.rank, node) for node in refused)
+
+
+def of_its_node_alone(refused: Mapping[str, Collection[Refused]]) -> Iterable[DamagedCopy]:
+    """The node that had sent a damaged copy sends it again."""
+    alone = {node: [it.but(source="") for it in each] for node, each in refused.items()}
+    return _damaged_of(alone)
+
+
+def not_voided(*_: object) -> None:
+    pass
+
+
+def as_if_it_led_nowhere(last: Restore | None, last_step: int, progress: int) -> bool:
+    """A life that a damaged copy has ended counts."""
+    return _is_spent(None if last is None else last.but(times=last.times + 1), last_step, progress)
+
+
+_is_spent, _damaged_of = trust.is_spent, beginning.damaged_of
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "bug"),
+    [
+        ((beginning, state_choice), "damaged_of", of_all_copies),
+        ((beginning, state_choice), "damaged_of", of_its_node_alone),
+        ((SimulatedArenas,), "void_damaged", not_voided),
+        ((trust,), "is_spent", as_if_it_led_nowhere),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_the_simulator_finds_a_bug_in_the_choice_among_copies(
+    monkeypatch: pytest.MonkeyPatch, where: tuple[Any, ...], name: str, bug: Any
+) -> None:
+    """A step with a good copy of each part is not given up; a bad copy is begun from once."""
+    damage_more(monkeypatch)
+    for each in where:
+        monkeypatch.setattr(each, name, bug)
+    with pytest.raises(Violation):
+        simulate_all()
+
+
+def test_without_a_bug_jobs_with_many_damaged_copies_break_no_promise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    damage_more(monkeypatch)
+    simulate_all()
+
+
+def damage_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies go bad ten times as often."""
+    monkeypatch.setattr(simulated_snapshots, "GOES_BAD", 0.3)
+    monkeypatch.setattr(simulated_kept_steps, "GOES_BAD", 0.3)
 
 
 @pytest.mark.parametrize(

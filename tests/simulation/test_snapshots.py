@@ -116,7 +116,7 @@ def newest_of_any(held: Mapping[str, Iterable[Held]], *_args: Any, **_named: Any
 
 
 def without_refused(*args: Any, **named: Any) -> Chosen:
-    held, places, lineage, _refused, spent = args
+    held, places, lineage, _refused, spent, _damaged = args
     return choice.choose(held, places, lineage, (), spent, **named)
 
 

@@ -134,6 +134,10 @@ class Arenas(Part):
         """A line says so; in this cycle."""
         self._costs: dict[int, SnapshotCost] = {}
         self._refused: list[Refused] = []
+        self._moved: dict[int, str] = {}
+        """By rank of this node, the node that sends the snapshot that it begins from;"""
+        self._awaiting: set[int] = set()
+        """those ranks, until they have it."""
         self._oom_cycles: set[int] = set()
         self._began_at = 0.0
         self._event_at: float | None = None
@@ -152,7 +156,11 @@ class Arenas(Part):
         self._every = beginning.every
         self._granted, self._slot_bytes, self._is_off = None, 0, False
         self._costs.clear()
+        self._void_damaged(beginning, place.node)
         self._refused.clear()
+        sources = beginning.restore.sources if beginning.restore is not None else ()
+        self._moved = {it.rank: it.node for it in sources if it.rank in self._ranks}
+        self._awaiting = {*self._moved}
         self._began_at = clock.monotonic()
         self._event_at = self._began_at + _EVENT_S
         self._adopt(beginning.lineage)
@@ -195,6 +203,15 @@ class Arenas(Part):
             held = self._with_term(slot.held)
             if held is None or not belongs(held, lineage):
                 arena.memory.void(slot.slot)
+
+    def _void_damaged(self, beginning: Beginning, node: str) -> None:
+        """Those that ranks of this node could not use, and those that it has sent to such ranks."""
+        damaged = {(it.snapshot, it.rank) for it in self._refused if it.is_damaged}
+        damaged |= {(it.snapshot, it.rank) for it in beginning.damaged if it.node == node}
+        for arena in (*self._arenas, *self._replicas.values()) if damaged else ():
+            for slot in list(arena.memory.all_held()):
+                if (slot.held.id, slot.held.rank) in damaged:
+                    arena.memory.void(slot.slot)
 
     def _restored(self, arena: _Arena, rank: int | None = None) -> HeldSlot | None:
         """The slot that holds the snapshot that this cycle begins from."""
@@ -282,13 +299,20 @@ class Arenas(Part):
                 yield held
 
     def _replicas_in_use(self) -> Iterator[Held]:
-        """Those that the ranks of this node hold as well: others were given up (in place)."""
+        """Those that the ranks of this node hold as well: others were given up (in place).
+
+        A rank holds the snapshot that is on its way here.
+        """
         own = [
-            {it.id for it in self._held_in(arena) if it.rank == rank}
+            {it.id for it in self._held_in(arena) if it.rank == rank} | self._awaited_by(rank)
             for rank, arena in self._of_rank.items()
         ]
         replicas = (it for arena in self._replicas.values() for it in self._held_in(arena))
         yield from replicas_in_use(own, replicas)
+
+    def _awaited_by(self, rank: int) -> set[SnapshotId]:
+        restore = self._beginning.restore
+        return set() if restore is None or rank not in self._awaiting else {restore.snapshot}
 
     # ------------------------------------------------------------ seen
     def next_deadline(self) -> float | None:
@@ -462,6 +486,7 @@ class Arenas(Part):
                 return self._unusable(request), ()
 
     def _open(self, request: OpenArena) -> Answer:
+        self._awaiting.discard(request.rank)
         text = self._make_room(request)
         if not text and request.rank not in self._of_rank:
             text = self._make()
@@ -591,9 +616,12 @@ class Arenas(Part):
             return Error("no rank of this cycle begins from that snapshot")
         if all(it.rank != found.rank for it in self._refused):
             why = for_people(found.why, 500)
-            self._refused.append(Refused(found.snapshot, found.rank, why))
+            is_damaged = found.is_damaged and not restore.file
+            source = self._moved.get(found.rank, "")
+            self._refused.append(Refused(found.snapshot, found.rank, why, is_damaged, source))
             step, cycle = found.snapshot.step, max(0, found.snapshot.cycle)
-            self._event(schema.SnapshotRefused(found.rank, step, cycle, why, restore.file))
+            about = found.rank, step, cycle, why, restore.file, is_damaged, source
+            self._event(schema.SnapshotRefused(*about))
         return Ok()
 
     def close(self) -> None:

@@ -182,6 +182,6 @@ class InPlaceLink(LauncherLink):
         if self._launcher is not None:
             self._launcher.send_cost(step, every)
 
-    def send_unusable(self, snapshot: SnapshotId, why: str) -> None:
+    def send_unusable(self, snapshot: SnapshotId, why: str, *, is_damaged: bool = False) -> None:
         """The guard knows it at the next restart."""
-        self._session.refuse(SnapshotUnusable(self.rank, snapshot, why))
+        self._session.refuse(SnapshotUnusable(self.rank, snapshot, why, is_damaged))

@@ -89,19 +89,25 @@ class LauncherLink:
         """Say what snapshots cost. Raises NoArenaError."""
         self._ask(encode(SnapshotCost(rank=self.rank, step=step, every=every)))
 
-    def send_unusable(self, snapshot: SnapshotId, why: str) -> None:
+    def send_unusable(self, snapshot: SnapshotId, why: str, *, is_damaged: bool = False) -> None:
         """Say that this rank cannot begin from ``snapshot``. Raises NoArenaError."""
-        self._ask(encode(SnapshotUnusable(rank=self.rank, snapshot=snapshot, why=why)))
+        self._ask(encode(SnapshotUnusable(self.rank, snapshot, why, is_damaged)))
 
-    def unusable(self, snapshot: SnapshotId, why: str) -> SnapshotError:
-        """Say that this rank cannot begin from ``snapshot``; returns the error that ends it."""
+    def unusable(
+        self, snapshot: SnapshotId, why: str, *, is_damaged: bool = False
+    ) -> SnapshotError:
+        """Say that this rank cannot begin from ``snapshot``; returns the error that ends it.
+
+        ``is_damaged``: as in :class:`.Refused`.
+        """
         try:
-            self.send_unusable(snapshot, why)
+            self.send_unusable(snapshot, why, is_damaged=is_damaged)
         except NoArenaError as lost:
             why += f" (and the launcher does not know: {lost})"
         return SnapshotError(
             f"the snapshot of step {snapshot.step} cannot be restored: {why}. At the next restart "
-            "all ranks begin from an older one, or from the checkpoint"
+            "all ranks begin from an older one, or from the checkpoint; or from this one, if "
+            "another node has an undamaged copy"
         )
 
     def unknown(self, error: Exception) -> SnapshotError:

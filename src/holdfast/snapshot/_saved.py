@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
+from holdfast.arena.arena import ArenaMemory
 from holdfast.arena.pure.plain_data import decode
+from holdfast.arena.pure.snapshots import SnapshotId
 from holdfast.arena.pure.tensors_head import HeadError, parse
 from holdfast.snapshot import _tensors
 
@@ -20,6 +22,24 @@ RANDOM = "random"
 
 class MismatchError(Exception):
     """A snapshot does not fit the live state; the text says what, with shapes."""
+
+
+class DamagedError(MismatchError):
+    """Its bytes are not those that were taken."""
+
+
+def is_damaged(arena: ArenaMemory, index: int, snapshot: SnapshotId, rank: int) -> bool:
+    """Whether slot ``index`` does not hold the bytes of a rank's snapshot: another copy may."""
+    found = arena.held(index) if index < arena.max_slots else None
+    if found is None or (found.held.id, found.held.rank) != (snapshot, rank):
+        return True
+    if (expected := arena.sum_of(index)) is None:
+        return False
+    try:
+        memory = torch.frombuffer(arena.map_slot(index), dtype=torch.uint8)
+    except OSError:
+        return True
+    return _tensors.sum_of(memory, found.n_bytes) != expected
 
 
 class Saved:

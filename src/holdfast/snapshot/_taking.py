@@ -33,7 +33,7 @@ from holdfast.snapshot._launcher_link import ChoiceUnknownError, LauncherLink, N
 from holdfast.snapshot._live_state import LiveState
 from holdfast.snapshot._loading import load
 from holdfast.snapshot._ring import Ring, Slot
-from holdfast.snapshot._saved import MismatchError
+from holdfast.snapshot._saved import DamagedError, MismatchError, is_damaged
 from holdfast.snapshot._worker import Worker
 
 if TYPE_CHECKING:
@@ -196,7 +196,11 @@ class Taking:
         except (MismatchError, OSError) as error:
             assert chosen is not None
             self._close_quietly()
-            raise self._link.unusable(chosen, str(error)) from error
+            is_bad = isinstance(error, DamagedError) or (
+                self._answer.file is None
+                and is_damaged(self._source, self._answer.slot, chosen, self._link.rank)
+            )
+            raise self._link.unusable(chosen, str(error), is_damaged=is_bad) from error
         self._prepare(self._granted)  # when nothing waits for memory's speed any more
         return None if chosen is None else chosen.step
 
@@ -210,7 +214,7 @@ class Taking:
         total = load(saved.memory, *saved.pairs(), self._device.put)
         self._device.finish_puts()
         if expected is not None and total != expected:
-            raise MismatchError(f"its bytes have changed: their sum is {total}, it was {expected}")
+            raise DamagedError(f"its bytes have changed: their sum is {total}, it was {expected}")
         self._live.finish()
 
     def _in_memory(self, chosen: SnapshotId) -> tuple[memoryview, int | None]:

@@ -6,10 +6,11 @@ import os
 from typing import Any, NamedTuple
 
 from holdfast.arena.arena import ArenaMemory
+from holdfast.arena.pure.messages import Arena
 from holdfast.arena.pure.snapshots import SnapshotId
 from holdfast.snapshot._launcher_link import ChoiceUnknownError, NoArenaError
 from holdfast.snapshot._link import launcher_link
-from holdfast.snapshot._saved import MismatchError, Saved
+from holdfast.snapshot._saved import MismatchError, Saved, is_damaged
 
 _ANY_SLOTS = 2
 
@@ -50,9 +51,18 @@ def waiting_snapshot() -> WaitingSnapshot | None:
         return None if answer.restore is None else _read(fd, answer.slot, answer.restore)
     except (MismatchError, OSError, ValueError) as error:
         assert answer.restore is not None
-        raise link.unusable(answer.restore, str(error)) from error
+        is_bad = _is_damaged(fd, answer, link.rank)
+        raise link.unusable(answer.restore, str(error), is_damaged=is_bad) from error
     finally:
         os.close(fd)
+
+
+def _is_damaged(fd: int, answer: Arena, rank: int) -> bool:
+    try:
+        arena = ArenaMemory(fd)
+    except OSError:
+        return False
+    return answer.restore is not None and is_damaged(arena, answer.slot, answer.restore, rank)
 
 
 def _read(fd: int, slot: int, chosen: SnapshotId) -> WaitingSnapshot:

@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 
 from holdfast.arena.pure.choice import Chosen, choose, why_not_newer
 from holdfast.arena.pure.lineage import belongs, cut, last_life
-from holdfast.arena.pure.snapshots import Ancestor, Held, Refused, Restore, SnapshotId
+from holdfast.arena.pure.snapshots import (
+    Ancestor,
+    CopySource,
+    DamagedCopy,
+    Held,
+    Refused,
+    Restore,
+    SnapshotId,
+)
 from holdfast.arena.pure.trust import is_spent, times
 
 LIFE = (last_life(0, 0),)
@@ -100,6 +108,28 @@ def test_a_snapshot_that_a_rank_cannot_use_is_used_by_none() -> None:
     chosen = choose(both, PLACES, LIFE, [bad])
     assert chosen.snapshot == SnapshotId(0, 0, 4)
     assert why_not_newer(chosen, 2, 10) == "rank 1 could not use step 5: its sum is wrong"
+
+
+def test_a_damaged_copy_leaves_the_step_to_the_other_copies() -> None:
+    """Where nodes may send each other copies; otherwise a step without it is none."""
+    nodes = {"a": [held(0, 4), held(0, 5), held(1, 5)], "b": [held(1, 4), held(1, 5)]}
+    five = SnapshotId(0, 0, 5)
+    found = Refused(five, 1, "its bytes have changed", is_damaged=True)
+    damaged = {DamagedCopy(five, 1, "b")}
+    chosen = choose(nodes, PLACES, LIFE, [found], None, damaged, may_move=True)
+    assert (chosen.snapshot, chosen.sources) == (five, (CopySource(1, "a"),))
+    why = "rank 1 gets another copy, as its own is damaged: its bytes have changed"
+    assert why_not_newer(chosen, 2, 10) == why
+    chosen = choose(nodes, PLACES, LIFE, [found], None, damaged)
+    assert chosen.snapshot == SnapshotId(0, 0, 4)
+    assert why_not_newer(chosen, 2, 10) == "rank 1 could not use step 5: its bytes have changed"
+
+
+def test_a_part_of_which_all_copies_are_damaged_gives_the_step_up() -> None:
+    nodes = {"a": [held(0, 5), held(1, 5)], "b": [held(1, 5)]}
+    five = SnapshotId(0, 0, 5)
+    damaged = {DamagedCopy(five, 1, node) for node in "ab"}
+    assert choose(nodes, PLACES, LIFE, [], None, damaged, may_move=True).snapshot is None
 
 
 def test_a_snapshot_that_led_nowhere_twice_is_given_up_with_all_newer_ones() -> None:

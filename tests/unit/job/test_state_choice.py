@@ -6,6 +6,8 @@ from holdfast.arena.pure.snapshots import (
     OF_A_FILE,
     Ancestor,
     Beginning,
+    CopySource,
+    DamagedCopy,
     Held,
     Holdings,
     OnDisk,
@@ -197,3 +199,59 @@ def test_a_leader_that_takes_over_knows_what_is_given_up() -> None:
     begins = with_files(state, 1)
     assert begins.restore is not None
     assert begins.restore.file == "older"
+
+
+# ---------------------------------------------------------------- damaged copies
+FROM_A = Restore(FIVE, 2, 0, sources=(CopySource(1, "a"),))
+
+
+def begin_with(
+    state: StateChoice, cycle: int, a: Holdings, b: Holdings, term: int = 0
+) -> Beginning:
+    """The next beginning, when both nodes have joined. Both parts are on node ``a``."""
+    for node, holdings in (("a", a), ("b", b)):
+        state.joined(Join(node, Descriptor(node, node, 1, 1), cycle, None, holdings))
+    begins = state.begin(cycle + 1, term, PLACES, may_move=True)
+    assert begins is not None
+    return begins
+
+
+def found(source: str = "") -> Refused:
+    return Refused(FIVE, 1, "its bytes have changed", is_damaged=True, source=source)
+
+
+BOTH, OWN, NONE = Holdings((five(0), five(1)), 5), Holdings((five(1),), 5), Holdings((), 5)
+
+
+def test_another_copy_takes_the_place_of_a_damaged_one_and_no_life_is_counted_for_it() -> None:
+    state = StateChoice()
+    state.begin(0, 0, PLACES)
+    begins = begin_with(state, 0, BOTH, OWN)
+    assert begins.restore == FROM_A.but(sources=())
+    begins = begin_with(state, 1, BOTH, OWN.but(refused=(found(),)))
+    assert begins.restore == FROM_A
+    assert begins.damaged == (), "its own node knows"
+    assert begins.why == "rank 1 gets another copy, as its own is damaged: its bytes have changed"
+    again = begin_with(state, 2, BOTH, OWN)
+    assert again.restore == FROM_A.but(times=2, sources=()), "it has a good one"
+
+
+def test_a_copy_that_was_damaged_where_it_came_from_is_sent_by_that_node_to_none() -> None:
+    state = StateChoice()
+    state.begin(0, 0, PLACES)
+    begin_with(state, 0, BOTH, NONE)
+    begins = begin_with(state, 1, BOTH, NONE.but(refused=(found("a"),)))
+    assert (begins.restore, begins.lineage, begins.damaged) == (None, (), ())
+
+
+def test_a_leader_that_takes_over_knows_the_damaged_copies() -> None:
+    """Until their node has voided them."""
+    bad = DamagedCopy(FIVE, 1, "a")
+    state = StateChoice()
+    before = Beginning(Restore(FIVE, 2), (Ancestor(0, 0, 0, 5),), damaged=(bad,))
+    state.inherit(Round(1, PLACES, world_size=2, beginning=before))
+    begins = begin_with(state, 1, BOTH, OWN, term=1)
+    assert (begins.restore and begins.restore.sources, begins.damaged) == ((), (bad,))
+    begins = begin_with(state, 2, Holdings((five(0),), 5), OWN, term=1)
+    assert begins.damaged == ()
+    assert begin_with(state, 3, BOTH, NONE, term=1).damaged == (), "it has another one"

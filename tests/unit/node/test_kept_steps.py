@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.arena.arena import ArenaMemory
 from holdfast.arena.pure import layout
-from holdfast.arena.pure.messages import Arena, OpenArena, SnapshotAwaited
+from holdfast.arena.pure.messages import Arena, OpenArena, SnapshotAwaited, SnapshotUnusable
 from holdfast.arena.pure.peer_messages import (
     CopyNotPushed,
     CopyPushed,
@@ -22,8 +22,10 @@ from holdfast.arena.pure.snapshots import (
     Ancestor,
     Beginning,
     CopySource,
+    DamagedCopy,
     Held,
     Holdings,
+    Refused,
     Restore,
     SnapshotId,
 )
@@ -34,6 +36,7 @@ from holdfast.job.pure.membership import CyclePlace, Keeper, Round
 from holdfast.node.arenas import Answer, Arenas
 from holdfast.node.kept_steps import AWAITED_S, KeptSteps
 from holdfast.node.peer_copies import CopiesEnded
+from holdfast.watch.pure.rank_messages import Ok
 
 MIB = 1 << 20
 PLACES = (CyclePlace("a", 0, 1, 0, "10.0.0.1"), CyclePlace("b", 1, 1, 1, "10.0.0.2"))
@@ -286,3 +289,39 @@ def test_a_copy_that_comes_when_the_ranks_are_gone_is_reported_to_the_leader() -
     node.steps.end_ranks()
     node.outcome(CopyReceived(Held(1, 2, 0, 0, 6)))
     assert node.changes == 1
+
+
+# ---------------------------------------------------------------- damaged copies
+def held_of(memory: ArenaMemory) -> list[SnapshotId]:
+    return [slot.held.id for slot in memory.all_held()]
+
+
+def test_a_damaged_copy_counts_until_the_next_cycle_voids_it_before_a_good_one_comes() -> None:
+    """Until then it says that no restart in place has given the step up."""
+    node = Node(group_rank=1)
+    memory = node.open()
+    take(memory, 1, 5, 0)
+    take(node.copies.held[0], 0, 5, 0)
+    node.begin(1, FROM_FIVE.but(restore=Restore(FIVE, 2)))
+    damaged = SnapshotUnusable(1, FIVE, "its bytes have changed", is_damaged=True)
+    assert node.arenas.answer(damaged) == (Ok(), ())
+    both = (Held(0, 2, 0, 0, 5), Held(1, 2, 0, 0, 5))
+    refused = Refused(FIVE, 1, "its bytes have changed", is_damaged=True)
+    assert node.arenas.holdings() == Holdings(both, refused=(refused,))
+    node.begin(2, FROM_FIVE)
+    assert held_of(memory) == []
+    assert node.copies.held.keys() == {0, 1}, "its own comes from the other node"
+    assert node.arenas.holdings() == Holdings(both[:1]), "which is as good as here"
+
+
+def test_a_node_that_has_sent_a_damaged_copy_is_named_and_voids_it() -> None:
+    spare = replaces()
+    spare.arenas.answer(SnapshotUnusable(1, FIVE, "slot 0 holds none", is_damaged=True))
+    held = spare.arenas.holdings()
+    assert held is not None
+    assert [it.source for it in held.refused] == ["a"]
+    node = Node()
+    node.open()
+    take(node.copies.held[1], 1, 5, 0)
+    node.begin(1, FROM_FIVE.but(restore=None, damaged=(DamagedCopy(FIVE, 1, "a"),)))
+    assert held_of(node.copies.held[1]) == []

@@ -618,7 +618,7 @@ def test_a_snapshot_of_another_model_is_reported_and_an_older_one_is_chosen(
         make(**other.parts).restore()
     said = launcher.requests[-1]
     assert isinstance(said, SnapshotUnusable)
-    assert said.snapshot == SnapshotId(0, 0, 1)
+    assert (said.snapshot, said.is_damaged) == (SnapshotId(0, 0, 1), False)
     assert launcher.next_cycle(1) is None
 
 
@@ -639,6 +639,9 @@ def test_damaged_bytes_are_never_trained_on(make: Make, launcher: SnapshotLaunch
     mapped[newest.n_bytes - 1000] ^= 4
     with pytest.raises(SnapshotError, match="its bytes have changed"):
         make(**Training().parts).restore()
+    said = launcher.requests[-1]
+    assert isinstance(said, SnapshotUnusable)
+    assert said.is_damaged, "another copy of it may be good"
     assert launcher.next_cycle(1) == SnapshotId(0, 0, 1)
     restored = Training()
     assert make(**restored.parts).restore() == 1

@@ -69,7 +69,9 @@ def test_a_damaged_one_is_reported_so_that_another_is_chosen(
     launcher.arena(0).map_slot(newest.slot)[:8] = (1 << 40).to_bytes(8, "little")
     with pytest.raises(SnapshotError, match="step 7 cannot be restored: its head cannot be read"):
         waiting_snapshot()
-    assert isinstance(launcher.requests[-1], SnapshotUnusable)
+    said = launcher.requests[-1]
+    assert isinstance(said, SnapshotUnusable)
+    assert said.is_damaged
     assert launcher.next_cycle(1) == SnapshotId(0, 0, 6)
     waiting = waiting_snapshot()
     assert waiting is not None

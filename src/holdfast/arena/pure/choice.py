@@ -1,15 +1,15 @@
 """Decide which snapshot all ranks of the next cycle begin from: one for all, or none. Pure.
 
 The newest whose parts are all committed, each on the node that will have its rank, or on any where
-nodes send each other snapshots; of the lineage (:mod:`.lineage`), and not refused. No rank is
-asked, and none waits. Invariant T-1: all ranks of a cycle begin from one snapshot, or all from
-none.
+nodes send each other snapshots; of the lineage (:mod:`.lineage`), and not refused. A damaged copy
+does not count, and others of the same part do. No rank is asked, and none waits. Invariant T-1: all
+ranks of a cycle begin from one snapshot, or all from none.
 """
 
 from __future__ import annotations
 
 from holdfast.arena.pure.lineage import belongs
-from holdfast.arena.pure.snapshots import CopySource, Held, SnapshotId
+from holdfast.arena.pure.snapshots import CopySource, DamagedCopy, Held, SnapshotId
 from holdfast.base.pure.rank_sets import named
 from holdfast.base.pure.value import Value
 
@@ -28,7 +28,7 @@ class Chosen(Value):
         newest: Of any rank, in the lineage; None: there is none.
         without: Ranks that lack the newest where they will be.
         world_size: Of the ranks that took it.
-        refused: Why it cannot be used; None: it was not refused.
+        refused: Why it, or one copy of it, cannot be used; None: it was not refused.
         is_spent: It has led nowhere: it, and all newer than ``newest``.
         sources: Nodes that have the parts of ranks whose own nodes lack them.
     """
@@ -48,6 +48,7 @@ def choose(
     lineage: Collection[Ancestor],
     refused: Collection[Refused] = (),
     spent: SnapshotId | None = None,
+    damaged: Collection[DamagedCopy] = (),
     *,
     may_move: bool = False,
 ) -> Chosen:
@@ -59,6 +60,7 @@ def choose(
         lineage: With the last life.
         refused: Snapshots that a rank could not use.
         spent: From this one on none is used.
+        damaged: Copies that are not used.
         may_move: A part may be on any of the nodes.
     """
     world_size = sum(len(ranks) for ranks in places.values())
@@ -71,9 +73,9 @@ def choose(
                 sizes[it.id] = it.world_size
                 owners = ranks_with.setdefault(it.id, set())
                 is_there = it.rank in ranks or (may_move and node in places)
-                if is_there and it.world_size == world_size:
+                if is_there and it.world_size == world_size and not _is_damaged(it, node, damaged):
                     owners.add(it.rank)
-    bad = {it.snapshot: it for it in refused}
+    bad = {it.snapshot for it in refused if not it.is_damaged}
     fit = (
         it
         for it, owners in ranks_with.items()
@@ -82,16 +84,30 @@ def choose(
     chosen, newest = max(fit, default=None), max(ranks_with, default=None)
     sources: tuple[CopySource, ...] = ()
     if chosen is not None and may_move:
-        sources = _sources(chosen, held, places, lineage)
-    found = Chosen(chosen, newest, sources=sources)
+        sources = _sources(chosen, without_damaged(held, damaged), places, lineage)
+    why = next((it for it in refused if it.snapshot == newest), None)
+    found = Chosen(chosen, newest, refused=why, sources=sources)
     if newest is None or chosen == newest:
         return found
     return found.but(
         without=tuple(sorted({*range(world_size)} - ranks_with[newest])),
         world_size=sizes[newest],
-        refused=bad.get(newest),
         is_spent=spent is not None and newest >= spent,
     )
+
+
+def without_damaged(
+    held: Mapping[str, Iterable[Held]], damaged: Collection[DamagedCopy]
+) -> dict[str, list[Held]]:
+    """The copies that may be used, by node."""
+    return {
+        node: [it for it in snapshots if not _is_damaged(it, node, damaged)]
+        for node, snapshots in held.items()
+    }
+
+
+def _is_damaged(held: Held, node: str, damaged: Collection[DamagedCopy]) -> bool:
+    return bool(damaged) and DamagedCopy(held.id, held.rank, node) in damaged
 
 
 def _sources(
@@ -100,7 +116,7 @@ def _sources(
     places: Mapping[str, Collection[int]],
     lineage: Collection[Ancestor],
 ) -> tuple[CopySource, ...]:
-    """Of the ranks whose nodes lack their part."""
+    """Of the ranks whose nodes lack their part, or have a damaged one."""
     owners = owners_of(chosen, held, places, lineage)
     return tuple(
         CopySource(rank, min(owners[rank]))
@@ -128,11 +144,15 @@ def owners_of(
 
 def why_not_newer(chosen: Chosen, world_size: int, progress: int) -> str:
     """For people; empty: nothing was lost but steps on their way when the ranks ended."""
-    newest = chosen.newest
-    if newest is None or newest == chosen.snapshot:
+    newest, refused = chosen.newest, chosen.refused
+    if newest is None:
         return ""
-    if chosen.refused is not None:
-        return f"rank {chosen.refused.rank} could not use step {newest.step}: {chosen.refused.why}"
+    if refused is not None:
+        if newest != chosen.snapshot:
+            return f"rank {refused.rank} could not use step {newest.step}: {refused.why}"
+        return f"rank {refused.rank} gets another copy, as its own is damaged: {refused.why}"
+    if newest == chosen.snapshot:
+        return ""
     if chosen.is_spent:
         return f"two restarts from it made fewer than {progress} new steps each"
     if chosen.snapshot is not None:

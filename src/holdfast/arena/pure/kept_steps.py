@@ -6,13 +6,13 @@ all have a newer one.
 
 from __future__ import annotations
 
-from holdfast.arena.pure.choice import owners_of
+from holdfast.arena.pure.choice import owners_of, without_damaged
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from holdfast.arena.pure.snapshots import Ancestor, Held, Holdings, SnapshotId
+    from holdfast.arena.pure.snapshots import Ancestor, DamagedCopy, Held, Holdings, SnapshotId
 
 
 def kept_step(
@@ -21,6 +21,7 @@ def kept_step(
     known: SnapshotId | None,
     places: Mapping[str, Collection[int]],
     lineage: Collection[Ancestor],
+    damaged: Collection[DamagedCopy] = (),
 ) -> SnapshotId | None:
     """The kept step of the cycle that begins; None: there is none.
 
@@ -33,12 +34,13 @@ def kept_step(
         known: The kept step that the leader knows of.
         places: By node of the next cycle, its ranks.
         lineage: Of the next cycle.
+        damaged: Copies that do not count.
     """
     candidates = {known, *(it.kept for it in holdings.values())}
     complete = {holdings[node].complete for node in last_nodes}
     if len(complete) == 1:
         candidates |= complete
-    held = {node: it.held for node, it in holdings.items()}
+    held = without_damaged({node: it.held for node, it in holdings.items()}, damaged)
     n_ranks = sum(len(ranks) for ranks in places.values())
     whole = (
         it

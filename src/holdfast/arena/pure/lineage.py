@@ -32,12 +32,17 @@ def last_life(term: int, cycle: int) -> Ancestor:
 
 def belongs(held: Held, lineage: Iterable[Ancestor]) -> bool:
     """Whether a snapshot is of one of these cycles, from before it was left."""
-    return any(
-        it.term == held.term
-        and it.cycle == held.cycle
-        and (held.iteration, held.step) <= (it.iteration, it.step)
-        for it in lineage
-    )
+    return any(it.term == held.term and _is_of(held.id, it) for it in lineage)
+
+
+def names(lineage: Iterable[Ancestor], snapshot: SnapshotId) -> bool:
+    """Whether a snapshot of one of these cycles has this name."""
+    return any(_is_of(snapshot, it) for it in lineage)
+
+
+def _is_of(snapshot: SnapshotId, life: Ancestor) -> bool:
+    is_before_end = (snapshot.iteration, snapshot.step) <= (life.iteration, life.step)
+    return snapshot.cycle == life.cycle and is_before_end
 
 
 def cut(lineage: Iterable[Ancestor], at: SnapshotId | None) -> tuple[Ancestor, ...]:

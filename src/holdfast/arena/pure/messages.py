@@ -106,8 +106,12 @@ class SnapshotCost(Value):
 
 
 class SnapshotUnusable(Value):
-    """The rank cannot begin from the snapshot that was chosen, and ends. ``why``: for people."""
+    """The rank cannot begin from the snapshot that was chosen, and ends.
+
+    ``why``: for people. ``is_damaged``: as in :class:`.Refused`.
+    """
 
     rank: Count
     snapshot: SnapshotId
     why: Text
+    is_damaged: bool = False

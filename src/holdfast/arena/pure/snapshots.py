@@ -66,11 +66,30 @@ class Held(_Ordered):
 
 
 class Refused(Value):
-    """A rank could not use its part of a snapshot. ``why``: for people."""
+    """A rank could not use its part of a snapshot.
+
+    Attributes:
+        why: For people.
+        is_damaged: The bytes of this copy of it are not those that were taken, or are not there:
+            another copy may be good. Otherwise no rank uses that snapshot.
+        source: The node that had sent the copy; empty: none had.
+    """
+
+    SPARSE = True
 
     snapshot: SnapshotId
     rank: Count
     why: Text
+    is_damaged: bool = False
+    source: Raw = ""
+
+
+class DamagedCopy(_Ordered):
+    """A copy of a rank's part of a snapshot that no cycle begins from: ``node`` voids it."""
+
+    snapshot: SnapshotId
+    rank: Count
+    node: Name
 
 
 class OnDisk(Value):
@@ -171,6 +190,7 @@ class Beginning(Value):
         why: Why no newer snapshot could be chosen, for people; empty: it is the newest.
         given_up: Names of snapshots on disk that are not used again, by no job.
         kept: The last kept step, which no rank and no peer overwrites; None: there is none.
+        damaged: Copies that nodes of earlier cycles have sent, and that were not usable.
     """
 
     SPARSE = True
@@ -181,3 +201,4 @@ class Beginning(Value):
     why: Text = ""
     given_up: tuple[Name, ...] = ()
     kept: SnapshotId | None = None
+    damaged: tuple[DamagedCopy, ...] = ()

@@ -359,6 +359,9 @@ class SnapshotRefused(Value):
         step: Of the snapshot.
         of_cycle: That had taken it.
         file: Its name on disk; empty: in memory.
+        is_damaged: This copy of it is, or is not there: the next cycle has another copy, if there
+            is one.
+        source: The node that had sent that copy; empty: it was taken here.
     """
 
     rank: Count
@@ -366,6 +369,8 @@ class SnapshotRefused(Value):
     of_cycle: Count = 0
     why: Raw = ""
     file: Raw = ""
+    is_damaged: bool = False
+    source: Raw = ""
 
 
 class SnapshotRestored(Value):

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
-    from holdfast.arena.pure.snapshots import Holdings, Refused, Restore, SnapshotId
+    from holdfast.arena.pure.snapshots import Holdings, Restore, SnapshotId
 
 MAX_CAUSES = 64
 """Causes in one message: the first ones explain, and a frame has a size limit."""
@@ -358,20 +358,18 @@ class Coordinator:
             [last_life(0, cycle) for cycle in cycles],
             self._last_restore(),
             self._last_step(),
-            self._refused(),
+            {node: holdings.refused for node, holdings in self._holdings.items()},
             self._progress,
         )
 
-    def _refused(self) -> list[Refused]:
-        return [refused for it in self._holdings.values() for refused in it.refused]
-
     def _newest_not_given_up(self) -> SnapshotId | None:
         """The newest snapshot older than all that were refused, or have led nowhere."""
-        given_up = [it.snapshot for it in self._refused()]
+        known = self._holdings.values()
+        given_up = [refused.snapshot for it in known for refused in it.refused]
         last = self._last_restore()
         if last is not None and trust.is_spent(last, self._last_step(), self._progress):
             given_up.append(last.snapshot)
-        names = (it.id for holdings in self._holdings.values() for it in holdings.held)
+        names = (held.id for it in known for held in it.held)
         return max((it for it in names if all(it < bad for bad in given_up)), default=None)
 
     def _last_step(self) -> int:

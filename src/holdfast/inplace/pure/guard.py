@@ -406,7 +406,8 @@ class Guard:
                 self._began, self._progress = message.began or self._began, message.progress
                 return [HoldArena(number, message.fd)]
             case SnapshotUnusable():
-                self._refused.append(Refused(message.snapshot, message.rank, message.why))
+                about = message.snapshot, message.rank, message.why, message.is_damaged
+                self._refused.append(Refused(*about))
                 return []
             case msg.FaultReported() | msg.Done():
                 if message.epoch == self._epoch and rank.at is _At.RUNNING:

@@ -5,6 +5,9 @@ ranks begin from (:mod:`holdfast.arena.pure.choice`). A leader that takes over k
 from the last Round, and the rest from the Joins that it gets itself: so nothing is decided twice or
 forgotten. A job without snapshots has nothing of this in its messages.
 
+A copy that a rank has found to be damaged refuses no snapshot of which another copy is there. The
+round names those that other nodes still have, until they have voided them.
+
 Where none is in memory, the ranks begin from one that an earlier job has left on disk
 (:mod:`holdfast.arena.pure.file_choice`). It is given up as one in memory is, and also when the job
 has got further: from then on the checkpoints of the job are newer (invariant T-5).
@@ -16,14 +19,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from holdfast.arena.pure import trust
-from holdfast.arena.pure.beginning import next_restore
+from holdfast.arena.pure.beginning import damaged_of, next_restore
 from holdfast.arena.pure.file_choice import choose_file
 from holdfast.arena.pure.kept_steps import kept_step
-from holdfast.arena.pure.lineage import cut, last_life
+from holdfast.arena.pure.lineage import cut, last_life, names
 from holdfast.arena.pure.snapshots import (
     OF_A_FILE,
     Ancestor,
     Beginning,
+    DamagedCopy,
     Holdings,
     OnDisk,
     Restore,
@@ -59,6 +63,8 @@ class StateChoice:
     """Names of snapshots on disk."""
     _origin: int = field(default=0, init=False)
     """Step of the one on disk that the job goes back to, or 0; steps after it are the job's own."""
+    _damaged: set[DamagedCopy] = field(default_factory=set, init=False)
+    """Of nodes that had sent them to others; ranks there could not use them."""
     _is_used: bool = field(default=False, init=False)
     """A rank of the job has used snapshots."""
 
@@ -70,6 +76,7 @@ class StateChoice:
             self._lineage, self._restore = beginning.lineage, beginning.restore
             self._every = beginning.every
             self._given_up.update(beginning.given_up)
+            self._damaged.update(beginning.damaged)
             if beginning.restore is not None and beginning.restore.file:
                 self._origin = beginning.restore.snapshot.step
 
@@ -82,8 +89,13 @@ class StateChoice:
             self._holdings.pop(join.node, None)
             return
         self._is_used = True
-        self._holdings[join.node] = join.have_cycle, join.holdings
-        self._every = max(self._every, join.holdings.every)
+        node, holdings = join.node, join.holdings
+        self._holdings[node] = join.have_cycle, holdings
+        self._every = max(self._every, holdings.every)
+        here = {DamagedCopy(it.id, it.rank, node) for it in holdings.held}
+        self._damaged = {it for it in self._damaged if it.node != node or it in here}
+        refused = damaged_of({node: holdings.refused})
+        self._damaged.update(it for it in refused if it.node != node)
 
     def lost(self, node: str) -> None:
         """The node is gone, and all that it held."""
@@ -117,14 +129,11 @@ class StateChoice:
             if before is not None and had == before.cycle
         }
         last_step = max((it.last_step for it in had_ranks.values()), default=-1)
+        everyone = {node: holdings for node, (_, holdings) in self._holdings.items()}
+        held = {node: it.held for node, it in everyone.items()}
+        refused = {node: it.refused for node, it in everyone.items()}
         restore, why = next_restore(
-            {node: holdings.held for node, (_, holdings) in self._holdings.items()},
-            ranks,
-            lives,
-            self._restore,
-            last_step,
-            [it for _, holdings in self._holdings.values() for it in holdings.refused],
-            self.progress,
+            *(held, ranks, lives, self._restore, last_step, refused, self.progress, self._damaged),
             may_move=may_move,
         )
         is_spent = trust.is_spent(self._restore, last_step, self.progress)
@@ -138,13 +147,15 @@ class StateChoice:
                 restore = self._from_disk(found.file, last_step)
             self._origin = 0 if restore is None else restore.snapshot.step
         self._restore, self._lineage = restore, cut(lives, in_memory)
+        self._damaged = {it for it in self._damaged if names(self._lineage, it.snapshot)}
         why = next(filter(None, reasons), "")
         given_up = tuple(sorted(self._given_up))
         if may_move:
-            everyone = {node: holdings for node, (_, holdings) in self._holdings.items()}
-            kept = kept_step(everyone, had_ranks.keys(), kept, ranks, self._lineage)
+            bad = {*self._damaged, *damaged_of(refused)}
+            kept = kept_step(everyone, had_ranks.keys(), kept, ranks, self._lineage, bad)
         beginning = Beginning(restore, self._lineage, self._every, why, given_up)
-        return beginning.but(kept=kept if may_move else None)
+        damaged = tuple(sorted(self._damaged))
+        return beginning.but(kept=kept if may_move else None, damaged=damaged)
 
     def _from_disk(self, file: OnDisk, last_step: int) -> Restore:
         snapshot = SnapshotId(OF_A_FILE, 0, file.step)
