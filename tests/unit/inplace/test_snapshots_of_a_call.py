@@ -144,6 +144,33 @@ def test_a_guard_voids_what_is_newer_than_the_snapshot_or_the_fallback(
     assert VoidSnapshots(EIGHT) in guard.handle(begins, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("places", "restore", "stays"),
+    [
+        ((-1, -1), None, None),
+        ((-1, 0), None, EIGHT),
+        ((-1, -1), Restore(EIGHT, 2), EIGHT),
+    ],
+)
+def test_a_guard_whose_ranks_are_not_called_voids_at_once_where_none_will(
+    places: tuple[int, int], restore: Restore | None, stays: SnapshotId | None
+) -> None:
+    """No rank of it takes a snapshot, and with it the copies of other nodes' ranks count no more.
+
+    Otherwise a node that keeps steps of its own and of its neighbour would bring the job back to
+    them, after any number of steps and checkpoints.
+    """
+    guard = Guard(msg.CallTimeouts())
+    for rank in RANKS:
+        guard.handle(msg.JoinCall(rank, 2), 0.0)
+    guard.handle(msg.Commit(0, -1, (), ()), 0.0)
+    for rank, place in zip(RANKS, places, strict=True):
+        guard.handle(RankMessage(rank, msg.OpenedArena(rank, 7)), 0.0)
+        guard.handle(RankMessage(rank, msg.RanksPlaced(0, (msg.Place(rank, place, 1),))), 0.0)
+    begins = msg.BeginFrom(0, restore, fallback=None if restore else EIGHT)
+    assert VoidSnapshots(stays) in guard.handle(begins, 0.0)
+
+
 def test_the_launchers_count_of_lives_goes_on() -> None:
     begins = CallFromSnapshot(FROM_NINE.but(times=2)).restart(last_step=9)
     assert begins is not None

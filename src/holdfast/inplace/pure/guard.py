@@ -23,9 +23,10 @@ Snapshots (docs/decisions/0053). The guard keeps the memory of its ranks' snapsh
 list of them goes up with RanksReady, when no rank writes any more. BeginFrom comes when all ranks
 have their places: the guard voids newer snapshots before any rank can take another, and tells each
 rank where the state of its place is. Where an epoch begins from none, those up to the fallback
-stay: each rank voids its own when it has made progress (``snapshot/_taking.py``). The launchers'
-choice for the cycle goes up with the list: it stays in force until a snapshot of this cycle is
-held, or the coordinator gives it up.
+stay: each rank voids its own when it has made progress (``snapshot/_taking.py``). A guard that has
+no rank that is called makes none, and voids at once. The launchers' choice for the cycle goes up
+with the list: it stays in force until a snapshot of this cycle is held, or the coordinator gives it
+up.
 
 Fencing. When the guard's lease runs out, or its connection ends, the others may go on without this
 node: its ranks are asked to leave, and get SIGKILL if they do not (``inplace/pure/timing.py``).
@@ -473,7 +474,9 @@ class Guard:
             return []
         chosen = None if message.restore is None else message.restore.snapshot
         self._refused.clear()
-        stays = message.fallback if chosen is None else chosen
+        places = [rank.place for rank in self._ranks.values()]
+        is_called = not all(place is not None and place.place < 0 for place in places)
+        stays = message.fallback if chosen is None and is_called else chosen
         effects: list[Effect] = [VoidSnapshots(stays)] if self._holds_arenas else []
         for number, rank in self._ranks.items():
             path, slot = self._where(rank.place, chosen)
