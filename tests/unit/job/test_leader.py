@@ -41,6 +41,7 @@ from holdfast.job.pure.membership import (
     Missed,
     NodeRefused,
     NodeState,
+    Offer,
     Round,
     StateChanged,
     StopCycle,
@@ -619,6 +620,22 @@ def test_a_survivor_that_never_comes_back_is_left_behind() -> None:
 
     assert refused == NodeRefused("n1", "not back 900 s after the end of cycle 0")
     assert names(formed) == ("n0",)
+
+
+def test_a_survivor_that_has_missed_the_cycle_and_its_stop_comes_back_with_its_vote(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It looked for a leader meanwhile, so the session that would have told it is gone."""
+    job = running("n0", "n1", max_restarts=1)
+    monkeypatch.setattr(Leader, "term", 1)
+    before = job.leader.cycle - 1
+    job.state("n0", F)
+    assert job.join("n0", have=0) == []
+
+    vote = Offer("n1", 1, Join("n1", desc("n1"), before), (0, before, 0))
+    formed, *_ = job.hear(vote)
+
+    assert names(formed) == ("n0", "n1")
 
 
 def test_growth_costs_no_restart_but_a_pause() -> None:

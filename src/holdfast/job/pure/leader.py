@@ -313,8 +313,8 @@ class Leader:
                     self._publish(self._rounds.formed)  # the others wait for its ranks
                     return
                 self._note_more(message, now)
-                if message.term > self.term:
-                    # It has ended its ranks, or has missed the round.
+                if message.term > self.term or self.phase is LeaderPhase.FORMING:
+                    # It has ended its ranks, or has missed the round, and maybe its stop, too.
                     join = join.but(have_cycle=max(join.have_cycle, self.cycle))
                     self._on_return(join, now)
                 self._on_join(join, now)
