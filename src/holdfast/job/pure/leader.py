@@ -45,7 +45,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from holdfast.base.pure.common_events import Begin, IterationRead, Note, TimePassed
-from holdfast.base.pure.excuse import Excuse, overslept
+from holdfast.base.pure.excuse import Excuse
 from holdfast.base.pure.never import assert_never
 from holdfast.job.pure import job_words as words
 from holdfast.job.pure import membership as msg
@@ -79,6 +79,7 @@ from holdfast.job.pure.restarts import Restarts
 from holdfast.job.pure.rounds import Rounds
 from holdfast.job.pure.rules import Rules
 from holdfast.job.pure.running import RunningCycle
+from holdfast.job.pure.sleep import SleepDetector
 from holdfast.job.pure.state_choice import StateChoice
 from holdfast.job.pure.succession import Leads
 from holdfast.job.pure.takeover import Takeover
@@ -125,17 +126,13 @@ class Leader:
     # the job
     _has_reported_difference: bool = field(default=False, init=False)
     _has_noted_keepers: bool = field(default=False, init=False)
-    _due_at: float | None = field(default=None, init=False)
-    _handled_at: float = field(default=0.0, init=False)
-    _slept_s: float = field(default=0.0, init=False)
-    _woke_at: float = field(default=-math.inf, init=False)
-    """For how long this leader did nothing when it slept last, and when that was over."""
     _close_by: float = field(default=0.0, init=False)
     _beat_at: float = field(default=0.0, init=False)
     _reported: int = field(default=-1, init=False)
     _effects: list[Effect] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
+        self._sleep = SleepDetector(self.pace.beat_s)
         about = self.rules, self.pace, self.nodes
         self._forming, self._running = Forming(*about), RunningCycle(*about)
         self._restarts = Restarts(self.rules)
@@ -199,7 +196,7 @@ class Leader:
         elif not isinstance(event, msg.Beat | Superseded | TimePassed):
             self._waiting.append(event)
         self._on_time(now)
-        self._due_at, self._handled_at = self.next_deadline(), now
+        self._sleep.handled(now, self.next_deadline())
         return self._effects
 
     def _handle(self, event: Event, now: float) -> None:
@@ -241,7 +238,7 @@ class Leader:
             case Superseded(term, node):
                 self._takeover.superseded_by(term, node)
         is_needed = self.phase in (LeaderPhase.FORMING, LeaderPhase.RUNNING)
-        if self._lapse.note(now, self._woke_at, is_needed=is_needed):
+        if self._lapse.note(now, self._sleep.woke_at, is_needed=is_needed):
             self._publish_beat(now)  # it grants time to the ranks that the next round starts
             # It was cut off itself: one majority answers first, and the others may be as well.
             self._excuse_others(Excuse(now, self.pace.ask_s))
@@ -258,10 +255,9 @@ class Leader:
 
     def _on_waking(self, now: float) -> None:
         """A leader that slept ends nothing for a silence that it overslept."""
-        excuse = overslept(self._due_at, now, self.pace.beat_s)
+        excuse = self._sleep.called(now)
         if excuse is None:
             return
-        self._slept_s, self._woke_at = now - self._handled_at, now
         self._excuse_others(excuse)
         self._lapse.woke(now)
         self._forming.join_by += excuse.late_s
@@ -744,10 +740,10 @@ class Leader:
         A leader that slept has just woken up, as the node has waited for that.
         """
         name = self.nodes.shown(state.node)
-        if now - self._woke_at > self.pace.silence_s:
+        if now - self._sleep.woke_at > self.pace.silence_s:
             cause = words.cut_off(name, state.failure.cause)
             return msg.FailureReport(cause), StopWhy.LOST
-        cause = words.leader_slept(self._slept_s, name, state.unheard_s)
+        cause = words.leader_slept(self._sleep.slept_s, name, state.unheard_s)
         return msg.FailureReport(cause), StopWhy.LEADER_SLEPT
 
     def _judge(self, cause: str, node: str, now: float, why: StopWhy) -> None:

@@ -16,8 +16,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from holdfast.base.pure.excuse import overslept
 from holdfast.job.pure import membership as msg
+from holdfast.job.pure.sleep import SleepDetector
 from holdfast.job.pure.timing import Pace
 
 
@@ -52,8 +52,9 @@ class LeaderWatch:
     """A round with this node follows that, and is not older."""
     _has_reported: bool = field(default=False, init=False)
     """The silence is known to the succession."""
-    _due_at: float | None = field(default=None, init=False)
-    _handled_at: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        self._sleep = SleepDetector(self.pace.beat_s)
 
     # ------------------------------------------------------------ events
     def begin(self, now: float) -> None:
@@ -78,14 +79,14 @@ class LeaderWatch:
 
     def handled(self, now: float, due_at: float | None) -> None:
         """The launcher has handled an event, and is due again."""
-        self._due_at, self._handled_at = due_at, now
+        self._sleep.handled(now, due_at)
 
     def woke(self, now: float) -> None:
         """It handles the next event: if it slept, it asks, and waits a little for an answer."""
-        excuse = overslept(self._due_at, now, self.pace.beat_s)
+        excuse = self._sleep.called(now)
         if excuse is not None and (self._asks_until is None or self.leader_at > self._asks_from):
             until = excuse.extend(now, self.pace.ask_s)
-            self._begin_to_ask(until, now, slept_s=now - self._handled_at)
+            self._begin_to_ask(until, now, slept_s=self._sleep.slept_s)
             self.fence_at = max(self.fence_at, until)
 
     def received(self, decision: msg.Decision, now: float) -> bool:
