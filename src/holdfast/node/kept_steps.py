@@ -148,7 +148,8 @@ class KeptSteps(Part):
         for rank in list(self._awaited):
             self._hold(rank, is_own=True)
         self._peer = "" if peer is None else peer.node
-        self._event(schema.SnapshotPeer(self._peer, None if kept is None else kept.step))
+        age_s = round(beginning.kept_age_s, 3) if beginning is not None else 0.0
+        self._event(schema.SnapshotPeer(self._peer, None if kept is None else kept.step, age_s))
         self._do(self._keeping.begin(formed.cycle, self._ranks, self._peer, kept, sends))
 
     def _hold(self, rank: int, *, is_own: bool) -> None:

@@ -107,7 +107,7 @@ class InPlaceLink(LauncherLink):
             if (fallback := self._fallback(begins)) is not None:
                 why += (
                     "; its first steps are not taken, so that a restart by the launcher can go "
-                    f"back to step {fallback.step} or an older one"
+                    f"back to what all ranks have of before: to step {fallback.step} at most"
                 )
             LOGGER.warning(
                 "iteration %d: all ranks begin from no snapshot: from a checkpoint, if the "

@@ -46,7 +46,7 @@ class NodeCopies:
     def take(self, event: Event) -> None:
         """Take the next event."""
         match event.body:
-            case schema.SnapshotPeer(peer, kept):
+            case schema.SnapshotPeer(peer, kept, age_s):
                 self.is_used, self.is_off, self.why = True, False, ""
                 if peer != self.peer or kept is None:
                     self.copied = None
@@ -54,7 +54,7 @@ class NodeCopies:
                 if kept is None:
                     self.kept = None
                 elif self.kept is None or self.kept.step != kept:
-                    self.kept = CopiedStep(kept, event.t)
+                    self.kept = CopiedStep(kept, event.t - age_s)
             case schema.SnapshotCopied(step=step, n_bytes=n_bytes, seconds=seconds):
                 self.copied = CopiedStep(step, event.t - seconds)
                 self.why = ""

@@ -159,3 +159,17 @@ def test_nodes_have_peers_if_all_of_them_take_snapshots() -> None:
     assert keepers([one, replace(one, keeps=8)]) == (Keeper(7, 1), Keeper(8, 0))
     assert keepers([one, replace(one, keeps=0)]) == ()
     assert keepers([one]) == ()
+
+
+def test_a_round_says_how_old_the_kept_step_is_where_this_leader_has_named_it() -> None:
+    """A launcher that joins later shows its age, too."""
+    keeping = asked()
+    for node in "ab":
+        keeping.complete(complete(node), 102.0)
+    formed = replace(ROUND, cycle=1, beginning=Beginning(kept=TWELVE))
+    assert keeping.with_age(formed.beginning, 107.5) == Beginning(kept=TWELVE, kept_age_s=7.5)
+    assert keeping.with_age(Beginning(), 107.5) == Beginning()
+    keeping.begin(formed, 108.0)
+    assert keeping.with_age(formed.beginning, 109.0) == Beginning(kept=TWELVE, kept_age_s=9.0)
+    next_leader = begun(formed)
+    assert next_leader.with_age(formed.beginning, 109.0) == formed.beginning

@@ -179,6 +179,11 @@ def test_a_scrape_has_the_kept_step_and_the_copies_of_this_node(served) -> None:
     assert "holdfast_kept_step" not in found, "the cycle goes back to before it"
     assert not any("copy_age" in name for name in found)
     assert found["holdfast_snapshot_copies_off"] == 0
+    known = {"kept": 40, "kept_age_s": 500.0}
+    take({"kind": "snapshot_peer", "t": 12.0, "cycle": 2, "peer": "n2-7-ab", **known})
+    found = samples(scrape(server)[1])
+    assert found["holdfast_kept_step"] == 40
+    assert found["holdfast_kept_step_age_seconds"] >= 500, "of a launcher that joins later, too"
 
 
 def test_a_scrape_counts_how_often_this_launcher_came_to_lead(served) -> None:

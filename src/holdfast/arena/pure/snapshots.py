@@ -7,7 +7,7 @@ a step alone names nothing.
 
 from __future__ import annotations
 
-from holdfast.base.pure.codec import Count, Name, OrMinusOne, Raw, Text
+from holdfast.base.pure.codec import Count, Limit, Name, OrMinusOne, Raw, Text
 from holdfast.base.pure.value import Value
 
 OF_A_FILE = -1
@@ -190,6 +190,7 @@ class Beginning(Value):
         why: Why no newer snapshot could be chosen, for people; empty: it is the newest.
         given_up: Names of snapshots on disk that are not used again, by no job.
         kept: The last kept step, which no rank and no peer overwrites; None: there is none.
+        kept_age_s: Since the leader had named it, for people; 0: not known.
         damaged: Copies that nodes of earlier cycles have sent, and that were not usable.
     """
 
@@ -201,4 +202,5 @@ class Beginning(Value):
     why: Text = ""
     given_up: tuple[Name, ...] = ()
     kept: SnapshotId | None = None
+    kept_age_s: Limit = 0.0
     damaged: tuple[DamagedCopy, ...] = ()

@@ -433,10 +433,12 @@ class SnapshotPeer(Value):
     Attributes:
         peer: That node; empty: none, so no step is kept.
         kept: The step that is kept already; null: none.
+        kept_age_s: Since the leader had named it; 0: not known.
     """
 
     peer: Raw = ""
     kept: Count | None = None
+    kept_age_s: float = 0.0
 
 
 class SnapshotCopied(Value):

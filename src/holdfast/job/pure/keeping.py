@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast.arena.pure.peers import peers
-from holdfast.arena.pure.snapshots import SnapshotId
+from holdfast.arena.pure.snapshots import Beginning, SnapshotId
 from holdfast.base.pure.common_events import Note
 from holdfast.job.pure import membership as msg
 
@@ -48,6 +48,8 @@ class Keeping:
 
     kept: SnapshotId | None = field(default=None, init=False)
     """The kept step."""
+    _kept_at: float | None = field(default=None, init=False)
+    """When it was named; None: by another leader."""
     due_at: float = field(default=math.inf, init=False)
     """When the next one is asked for."""
     _cycle: int = field(default=-1, init=False)
@@ -65,6 +67,12 @@ class Keeping:
     _complete: dict[str, msg.Complete] = field(default_factory=dict, init=False)
     _has_warned: bool = field(default=False, init=False)
 
+    def with_age(self, beginning: Beginning | None, now: float) -> Beginning | None:
+        """Of the kept step, for launchers that join later; where it is known."""
+        if beginning is None or beginning.kept != self.kept or self._kept_at is None:
+            return beginning
+        return beginning.but(kept_age_s=now - self._kept_at)
+
     def begin(self, formed: msg.Round, now: float) -> None:
         """A cycle begins. If its nodes are others than before, the next step is kept at once.
 
@@ -73,7 +81,9 @@ class Keeping:
         beginning = formed.beginning
         self._cycle, self._step = formed.cycle, None
         self._nodes = frozenset(place.node for place in formed.places)
-        self.kept = None if beginning is None else beginning.kept
+        kept = None if beginning is None else beginning.kept
+        self._kept_at = self._kept_at if kept == self.kept else None
+        self.kept = kept
         self._every = 0 if beginning is None else beginning.every
         is_safe = self.kept is not None and self._nodes == self._safe_with
         self.due_at = math.inf
@@ -134,7 +144,7 @@ class Keeping:
         if len({it.snapshot for it in self._complete.values()}) > 1:
             # A restart in place came between: the step was computed twice.
             return [self._ask(0)]
-        self.kept, self._step = snapshot, None
+        self.kept, self._kept_at, self._step = snapshot, self._named_at, None
         self._safe_with, self._has_warned = self._nodes, False
         self._margin = max(_MARGIN, self._margin // 2)
         self.due_at = max(now, self._asked_at + self.period_s)

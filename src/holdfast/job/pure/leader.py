@@ -615,6 +615,9 @@ class Leader:
         self._restarts.cycle_started(now)
         parts = self._keepers(places)
         self._takeover.formed()
+        beginning = self._state.begin(
+            self.cycle, self.term, places, self._keeping.kept, may_move=bool(parts)
+        )
         bare = msg.Round(
             cycle=self.cycle,
             places=places,
@@ -627,9 +630,7 @@ class Leader:
             workload=self.rules.workload,
             is_last=self._restarts.is_none_left,
             restarts_left=self._restarts.left,
-            beginning=self._state.begin(
-                self.cycle, self.term, places, self._keeping.kept, may_move=bool(parts)
-            ),
+            beginning=self._keeping.with_age(beginning, now),
             keepers=parts,
         )
         formed = self._rounds.form(bare)

@@ -95,9 +95,11 @@ METRICS = {
         ("peer",),
     ),
     "snapshot_copies_off": Metric(
-        "1 while this node copies nothing to another one; the event snapshot_not_copied says why"
+        "1 while this node cannot copy in this cycle; the event snapshot_not_copied says why"
     ),
-    "kept_steps_total": Metric("kept steps; equal on all nodes"),
+    "kept_steps_total": Metric(
+        "kept steps that this launcher has seen: fewer where it joined later"
+    ),
     "snapshot_copies_total": Metric("steps whose snapshots this node has copied"),
     "snapshot_copy_failures_total": Metric(
         "steps that it was to copy, and has not; events say why"

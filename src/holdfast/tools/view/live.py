@@ -402,7 +402,8 @@ def _kept(nodes: Sequence[_FollowedNode]) -> dict[str, Any]:
     """The oldest kept step that a node knows of, and the copies of each."""
     keeping = [node for node in nodes if node.copies.is_used]
     found = [(kept.step, node.age_s(kept)) for node in keeping if (kept := node.copies.kept)]
-    step, age_s = min(found, key=lambda one: one[0], default=(None, None))
+    # Of launchers that know one step, the last to join may not know its age.
+    step, age_s = min(found, key=lambda one: (one[0], -(one[1] or 0.0)), default=(None, None))
     return {
         "kept_step": step,
         "kept_age_s": age_s,
