@@ -270,6 +270,24 @@ def test_a_job_that_is_suspended_as_a_whole_restarts_nothing() -> None:
         assert run(Scenario(4, rules, faults=faults)).cycles == 1
 
 
+@pytest.mark.parametrize("silence_s", [5.0, 15.0])
+def test_a_second_stall_costs_no_more_than_the_first(silence_s: float) -> None:
+    """Of the leader, of another launcher, or of all of them, however soon it follows."""
+    pace = Pace.of(silence_s, 120.0)
+    for hosts, share, beats in product(
+        ((0,), (1,), (0, 1, 2)), (0.25, 0.35, 0.45), (0.1, 0.6, 1.6)
+    ):
+        for_s, pause_s = share * silence_s, beats * pace.beat_s
+        for phase in (0.0, 0.5):
+            at = 20.0 + phase * pace.beat_s
+            again = at + for_s + pause_s
+            stalls = [Suspend(t, host, for_s) for t in (at, again) for host in hosts]
+            rules = Rules(NodePolicy(3, 3), max_restarts=20, first_last_call_s=1.0)
+            scenario = Scenario(3, rules, faults=tuple(stalls), network=CALM, work_s=60.0)
+            result = run(replace(scenario, pace=pace))
+            assert result.restarts_used == 0, stalls
+
+
 def test_the_simulator_finds_launchers_that_do_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     """As all did that found on waking that they had received nothing for so long."""
     monkeypatch.setattr(LeaderWatch, "woke", lambda _self, _now: None)

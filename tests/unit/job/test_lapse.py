@@ -36,7 +36,7 @@ def test_a_lease_that_is_back_is_noted_once() -> None:
     one = lapse()
     number = one.lease.beat(LENGTH_S)
     one.note(LENGTH_S, NEVER, is_needed=True)
-    one.lease.answered("b", number)
+    one.lease.answered("b", number, 0.0)
     assert one.note(LENGTH_S + 1.0, NEVER, is_needed=True)
     assert not one.note(LENGTH_S + 2.0, NEVER, is_needed=True)
     assert one.since is None
@@ -66,7 +66,7 @@ def test_a_leader_that_was_elected_waits_for_the_leases_before_it() -> None:
     assert one.since == 9.0
     number = lease.beat(2.0)
     for node in "ac":
-        lease.answered(node, number)
+        lease.answered(node, number, 0.0)
     one.note(3.0, NEVER, is_needed=True)
     assert one.next_at() == 9.0, "then it has its own"
     lease.wait_until(11.0)

@@ -43,14 +43,26 @@ def test_it_ends_so_long_after_the_beat_that_half_have_answered_was_sent() -> No
     one = lease("a", "b", "c")
     first, second = one.beat(1.0), one.beat(4.0)
     assert one.until() == 0.0 + LENGTH_S, "of the round"
-    one.answered("b", first)
+    one.answered("b", first, 5.0)
     assert one.until() == 1.0 + LENGTH_S
-    one.answered("c", second)
+    one.answered("c", second, 6.0)
     assert one.until() == 4.0 + LENGTH_S
     assert one.is_held(4.0 + LENGTH_S - 0.001)
     assert not one.is_held(4.0 + LENGTH_S)
     assert one.left_s(10.0) == 4.0 + LENGTH_S - 10.0
     assert one.left_s(100.0) == 0.0
+
+
+def test_a_beat_that_grants_little_is_followed_by_another_when_it_is_answered() -> None:
+    """That of a leader that has stood still; it may do so again before the next one is due."""
+    one = lease("a", "b", "c")
+    assert not one.answered("b", one.beat(1.0), 1.1)
+    after_a_stall = one.beat(8.0)
+    assert one.left_s(8.0) < PACE.fence_s
+    assert one.answered("b", after_a_stall, 8.1)
+    at_once = one.beat(8.1)
+    assert not one.answered("c", after_a_stall, 8.2)
+    assert not one.answered("b", at_once, 8.2)
 
 
 @pytest.mark.parametrize(("others", "needed"), [(1, 0), (2, 1), (3, 1), (4, 2), (8, 4)])
@@ -60,10 +72,10 @@ def test_the_leader_in_office_breaks_a_tie(others: int, needed: int) -> None:
     one = lease("a", *nodes)
     number = one.beat(50.0)
     for node in nodes[: needed - 1] if needed else []:
-        one.answered(node, number)
+        one.answered(node, number, 0.0)
     assert one.is_held(51.0) == (needed == 0)
     for node in nodes[:needed]:
-        one.answered(node, number)
+        one.answered(node, number, 0.0)
     assert one.is_held(51.0)
 
 
@@ -71,18 +83,18 @@ def test_an_elected_leader_needs_the_answers_of_more_than_half_first() -> None:
     """Half of four might be with another one; after that half are enough."""
     one = elected("a", "b", "c", "d")
     number = one.beat(20.0)
-    one.answered("c", number)
+    one.answered("c", number, 0.0)
     assert one.until() == -math.inf
-    one.answered("d", number)
+    one.answered("d", number, 0.0)
     assert one.until() == 20.0 + LENGTH_S
     later = one.beat(23.0)
-    one.answered("c", later)
+    one.answered("c", later, 0.0)
     assert one.until() == 23.0 + LENGTH_S
 
 
 def test_it_decides_nothing_while_the_leader_before_may_have_a_lease() -> None:
     one = elected("a", "b", "c", leases_until=25.0)
-    one.answered("c", one.beat(20.0))
+    one.answered("c", one.beat(20.0), 20.0)
     assert not one.is_held(24.9)
     assert one.is_held(25.0)
 
@@ -92,12 +104,12 @@ def test_a_launcher_that_dies_while_it_follows_counts_for_ever() -> None:
     one = lease("a", "b", "c", "d", "e")
     number = one.beat(10.0)
     for node in "bc":
-        one.answered(node, number)
+        one.answered(node, number, 0.0)
     one.died("b", 12.0)
     one.left("c")
     assert one.until() == math.inf
     one = lease("a", "b", "c", "d", "e")
-    one.answered("b", one.beat(10.0))
+    one.answered("b", one.beat(10.0), 10.0)
     one.died("b", 10.0 + PACE.fence_s)
     one.died("c", PACE.fence_s)
     assert one.until() == 0.0 + LENGTH_S
@@ -106,7 +118,7 @@ def test_a_launcher_that_dies_while_it_follows_counts_for_ever() -> None:
 def test_a_round_that_is_not_settled_needs_the_electorate_before_as_well() -> None:
     """A launcher that has not received it may lead by that."""
     one = lease("a", "b", "c")
-    one.answered("b", one.beat(10.0))
+    one.answered("b", one.beat(10.0), 10.0)
     one.formed(frozenset("axy"), 20.0, can_move=True)
     assert one.until() == 10.0 + LENGTH_S
     settle(one, "abxy")
@@ -121,7 +133,7 @@ def test_in_a_cycle_that_no_other_follows_it_has_no_end() -> None:
 
 def test_a_launcher_that_comes_back_as_another_node_is_the_same_elector() -> None:
     one = lease("a", "host-1-x", "host-2-y")
-    one.answered("host-1-x.2", one.beat(30.0))
+    one.answered("host-1-x.2", one.beat(30.0), 30.0)
     assert one.until() == 30.0 + LENGTH_S
 
 
@@ -153,7 +165,7 @@ def test_no_two_leaders_have_a_lease_at_a_time(launchers: int, seed: int) -> Non
                     answers.append((term, name, number))
         elif what == "answer" and answers:
             to, name, number = rng.choice(answers)
-            leaders[to].answered(name, number)
+            leaders[to].answered(name, number, now)
         elif what in ("elect", "move"):
             name = rng.choice(names)
             own = follows[name]

@@ -66,6 +66,18 @@ def test_a_delay_of_a_beat_is_no_sleep() -> None:
     assert one.fence_at == PACE.fence_s
 
 
+def test_while_it_asks_a_shorter_delay_is_a_sleep_if_the_leader_has_answered_since() -> None:
+    late_s = PACE.beat_s / 2
+    for answers, until in ((False, 40.0 + PACE.ask_s), (True, 46.0 + late_s)):
+        one = watch()
+        one.woke(40.0)
+        if answers:
+            one.received(STOP, 40.1)
+        one.handled(40.2, 46.0 - late_s)
+        one.woke(46.0)
+        assert one.fence_at == until
+
+
 def test_a_decision_after_a_silence_may_be_older_than_it() -> None:
     one = watch()
     assert one.received(STOP, PACE.fence_s)

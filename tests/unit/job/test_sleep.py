@@ -22,6 +22,13 @@ def test_a_machine_that_is_called_long_after_its_deadline_has_slept_since_its_la
     assert one.woke_at == 15.1
 
 
+def test_a_shorter_delay_may_be_a_sleep_where_that_matters() -> None:
+    one = SleepDetector(from_s=3.0)
+    one.handled(0.0, 2.0)
+    assert one.called(3.0) is None
+    assert one.called(3.0, 0.5) == Excuse(3.0, 1.0)
+
+
 def test_to_be_called_before_the_deadline_is_no_sleep_however_long_nothing_came() -> None:
     one = SleepDetector(from_s=3.0)
     one.handled(0.0, 100.0)

@@ -86,7 +86,7 @@ def test_a_leader_superseded_by_one_of_a_later_term_once_its_lease_can_end() -> 
     one.lease.formed(LAST.electorate, 2.0, can_move=True)
     number = one.lease.beat(2.0)
     for node in "ac":
-        one.lease.answered(node, number)
+        one.lease.answered(node, number, 0.0)
     one.offered(offer("c", followed=2), 2.0, has_formed=True)
     assert not one.superseded
     one.offered(offer("c", followed=3), 2.0, has_formed=True)

@@ -223,7 +223,8 @@ class Leader:
         lease = self.lease
         match event:
             case msg.Beat(node, echo=echo):
-                lease.answered(node, echo)
+                if lease.answered(node, echo, now):
+                    self._beat_at = now
                 is_known = node in self.nodes.alive or node in self.nodes.witnesses
                 if self._lapse.since is not None and is_known:
                     self.nodes.has_sent(node, now)

@@ -75,6 +75,8 @@ class LeaderLease:
     is_settled: bool = field(default=True, init=False)
     number: int = field(default=0, init=False)
     """Of the last beat."""
+    _granted_s: float = field(default=math.inf, init=False)
+    """The rest of the lease when that was sent."""
     _electorates: list[_Electorate] = field(default_factory=list, init=False)
     _sent: dict[int, float] = field(default_factory=dict, init=False)
     """When the last beats were sent, by their numbers."""
@@ -144,14 +146,19 @@ class LeaderLease:
             del self._sent[number]
             for one in self._electorates:
                 one.answers.pop(number, None)
+        self._granted_s = self.left_s(now)
         return self.number
 
-    def answered(self, node: str, number: int) -> None:
-        """A launcher has answered this beat."""
+    def answered(self, node: str, number: int, now: float) -> bool:
+        """A launcher has answered this beat.
+
+        Returns whether the next beat should not wait: the last one granted less than followers wait
+        for by themselves, as that of a leader that has just woken up does, and there is more now.
+        """
         node = elector(node)
         before = self._answered.get(node, 0)
         if not before < number <= self.number or node in self._gone or node == self.home:
-            return
+            return False
         self._answered[node] = number
         self._seen_at[node] = max(
             self._sent.get(number, -math.inf), self._seen_at.get(node, -math.inf)
@@ -160,6 +167,7 @@ class LeaderLease:
             if before < it <= number:
                 self._count(node, it, 1)
         self._note_majority()
+        return self._granted_s < self.pace.fence_s <= self.left_s(now)
 
     def died(self, node: str, now: float) -> None:
         """Its kernel says so; it may have left this leader before, if it was silent for long."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from holdfast.base.pure.excuse import LATE_S
 from holdfast.job.pure import membership as msg
 from holdfast.job.pure.sleep import SleepDetector
 from holdfast.job.pure.timing import Pace
@@ -83,7 +84,8 @@ class LeaderWatch:
 
     def woke(self, now: float) -> None:
         """It handles the next event: if it slept, it asks, and waits a little for an answer."""
-        excuse = self._sleep.called(now)
+        # Its time to ask is short: a stall that is no sleep otherwise may take all of it.
+        excuse = self._sleep.called(now, None if self._asks_until is None else LATE_S)
         if excuse is not None and (self._asks_until is None or self.leader_at > self._asks_from):
             until = excuse.extend(now, self.pace.ask_s)
             self._begin_to_ask(until, now, slept_s=self._sleep.slept_s)

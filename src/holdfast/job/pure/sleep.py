@@ -29,9 +29,12 @@ class SleepDetector:
     _due_at: float | None = field(default=None, init=False)
     _handled_at: float = field(default=0.0, init=False)
 
-    def called(self, now: float) -> Excuse | None:
-        """The machine handles an event; its excuse, if it has slept until now."""
-        excuse = overslept(self._due_at, now, self.from_s)
+    def called(self, now: float, from_s: float | None = None) -> Excuse | None:
+        """The machine handles an event; its excuse, if it has slept until now.
+
+        ``from_s``: in the place of its own, where it is about to end ranks.
+        """
+        excuse = overslept(self._due_at, now, self.from_s if from_s is None else from_s)
         if excuse is not None:
             self.woke_at, self.slept_s = now, now - self._handled_at
         return excuse
