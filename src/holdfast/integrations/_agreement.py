@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from holdfast.base.rank_log import rank_logger
 from holdfast.errors import SnapshotError
+from holdfast.integrations._pure.snapshot_moments import is_snapshot_newer
 from holdfast.snapshot import Snapshots
 
 
@@ -40,13 +41,23 @@ def agreed_step(step: int, device: Any) -> int:
     return step
 
 
-def rank_0_says(*, is_so: bool, device: Any) -> bool:
-    """What rank 0 has found, for all. A collective."""
-    if _is_alone():
-        return is_so
-    said = torch.tensor([int(is_so)], dtype=torch.int64, device=device)
-    dist.broadcast(said, src=0)
-    return bool(said[0])
+def begins_from_snapshot(step: int, checkpoint_step: int | None, device: Any) -> bool:
+    """Whether the snapshot is used, and not the checkpoint, as rank 0 finds. A collective.
+
+    ``step``: of the snapshot. ``checkpoint_step``: None where the checkpoint has none.
+    """
+    is_used = is_snapshot_newer(step, checkpoint_step)
+    if not _is_alone():
+        found = torch.tensor([int(is_used)], dtype=torch.int64, device=device)
+        dist.broadcast(found, src=0)
+        is_used = bool(found[0])
+    if not is_used and (_is_alone() or dist.get_rank() == 0):
+        rank_logger(__name__).info(
+            "begins from the checkpoint of step %s: it is newer than the snapshot of step %d",
+            checkpoint_step,
+            step,
+        )
+    return is_used
 
 
 def restore_as_agreed(snapshots: Snapshots, step: int) -> None:

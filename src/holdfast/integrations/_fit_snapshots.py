@@ -18,16 +18,12 @@ from holdfast.base.rank_log import rank_logger
 from holdfast.integrations._agreement import (
     NOT_IN_PLACE,
     agreed_step,
-    rank_0_says,
+    begins_from_snapshot,
     restore_as_agreed,
 )
 from holdfast.integrations._epoch_data import EpochData
 from holdfast.integrations._epoch_sums import EpochSums
-from holdfast.integrations._pure.snapshot_moments import (
-    Position,
-    SnapshotMoments,
-    is_snapshot_newer,
-)
+from holdfast.integrations._pure.snapshot_moments import Position, SnapshotMoments
 from holdfast.integrations._surround import replace
 from holdfast.snapshot import Snapshots
 from holdfast.snapshot import _random_state as random_state
@@ -113,8 +109,7 @@ class FitSnapshots:
         loaded = self._trainer._checkpoint_connector._loaded_checkpoint
         other = loaded.get("global_step") if loaded else None
         own = waiting.parts["trainer"]["global_step"]
-        is_newer = is_snapshot_newer(own, other)
-        return rank_0_says(is_so=is_newer, device=device) if loaded else True
+        return begins_from_snapshot(own, other, device) if loaded else True
 
     def _resume_end(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         self._snapshots = self._new_snapshots()

@@ -26,14 +26,10 @@ from holdfast.base.rank_log import rank_logger
 from holdfast.integrations._agreement import (
     NOT_IN_PLACE,
     agreed_step,
-    rank_0_says,
+    begins_from_snapshot,
     restore_as_agreed,
 )
-from holdfast.integrations._pure.snapshot_moments import (
-    Position,
-    SnapshotMoments,
-    is_snapshot_newer,
-)
+from holdfast.integrations._pure.snapshot_moments import Position, SnapshotMoments
 from holdfast.integrations._surround import replace
 from holdfast.integrations._text_tensor import GrowingText
 from holdfast.snapshot import Snapshots
@@ -162,10 +158,7 @@ class TrainerSnapshots:
             return
         if checkpoint:
             other = checkpoint_step(checkpoint, self._trainer.args.output_dir)
-            if not rank_0_says(is_so=is_snapshot_newer(step, other), device=device):
-                self._logger.info(
-                    "the checkpoint (step %s) is newer than the snapshot (step %d)", other, step
-                )
+            if not begins_from_snapshot(step, other, device):
                 yield None
                 return
         folder = tempfile.mkdtemp(prefix="holdfast-snapshot-")

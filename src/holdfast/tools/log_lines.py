@@ -188,6 +188,11 @@ EXPLANATIONS = {
             "inprocess.md#snapshots",
         ),
         KnownLine(
+            ("begins from the checkpoint of step ...: it is newer than the snapshot of step",),
+            "Lightning or a Trainer saved after the last snapshot: so the snapshot is not used",
+            "snapshots.md",
+        ),
+        KnownLine(
             ("its first steps are not taken, so that a restart by the launcher can go back",),
             (
                 "ranks that are fewer than before keep the older snapshots for as many steps as "
