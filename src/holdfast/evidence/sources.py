@@ -453,7 +453,7 @@ class DumpedStacks(Source):
         states = {pid: one.state for pid, one in self._samples.children.items() if one is not None}
         for pid, state in states.items():
             if state in ("D", *STOPPED_STATES):
-                self._worker = _described(pid, self._samples.children[pid], "")
+                self._worker = describe_child(pid, self._samples.children[pid], "")
                 return []
         return sorted(states, key=lambda pid: states[pid] != "R")[:_WORKER_DUMPS_MAX]
 
@@ -482,7 +482,7 @@ class DumpedStacks(Source):
                 return
             why = "it is an interpreter of its own (spawn, forkserver), which has no handler"
         if not self._silent_worker:
-            self._silent_worker = _described(
+            self._silent_worker = describe_child(
                 pid, self._samples.children.get(pid), f"no stack: {why}"
             )
 
@@ -490,7 +490,7 @@ class DumpedStacks(Source):
         place = stacks.place_of(stacks.main_thread(dump.text()))
         if place.line and not _waits_for_child(place):
             pid = dump.process.pid
-            self._worker = _described(pid, self._samples.children.get(pid), place.line)
+            self._worker = describe_child(pid, self._samples.children.get(pid), place.line)
 
 
 class TrainingThread(Source):
@@ -545,9 +545,14 @@ def _look_at_all(pids: Iterable[int]) -> dict[int, Sight | None]:
     return {pid: proc_sample.look_at(pid) for pid in pids}
 
 
-def _described(pid: int, seen: Sight | None, line: str) -> str:
-    parts = [f"pid {pid}", f"state {seen.state}" if seen is not None else "", line]
+def describe_child(pid: int, seen: Sight | None, line: str) -> str:
+    """A process that a rank waits for: its pid, its state, and the ``line`` of its stack."""
+    parts = [f"pid {pid}", _state(seen.state) if seen is not None else "", line]
     waits = waits_for(seen) if seen is not None and seen.reads else ""
     file = seen.reads if seen is not None and waits == FILE else ""
     parts.append(f"waits for {awaited(waits, file)}" if waits else "")
     return ", ".join(part for part in parts if part)
+
+
+def _state(letter: str) -> str:
+    return f"stopped (state {letter})" if letter in STOPPED_STATES else f"state {letter}"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.evidence import proc_sample
+from holdfast.evidence import proc_sample, sources
 from holdfast.evidence.pure.rank_digest import RankEvidence, Sight, digest
 from holdfast.evidence.pure.stacks import Frame, place_of
 from tests.waiting import until
@@ -75,3 +75,13 @@ def test_a_prompt_is_told_from_another_pipe(
 
     until(lambda: reads() != "")
     assert reads() == proc_sample.STDIN
+
+
+def test_a_process_that_was_stopped_is_named_in_words_and_others_with_their_state() -> None:
+    """``state T`` says it to few."""
+    assert sources.describe_child(9, Sight("T", "", 0, 5), "") == "pid 9, stopped (state T)"
+    assert (
+        sources.describe_child(9, Sight("S", "", 0, 5), "read d.py:4")
+        == "pid 9, state S, read d.py:4"
+    )
+    assert sources.describe_child(9, None, "") == "pid 9"
