@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from holdfast.base import clock
 from holdfast.base.pure.wording import count, restarts
 from holdfast.events.pure import schema
-from holdfast.events.run import run_links
 from holdfast.evidence.pure.failure import RankEnd, explain, first_cause
 from holdfast.job.pure.member_messages import CauseFound, CycleStopping, How, RanksFailed
 from holdfast.job.pure.membership import FailureReport, Round
@@ -476,13 +475,9 @@ class JobReporter(Part):
             "" if self.is_uneventful() else f"; logs and evidence are in {self._run_dir}",
         )
         if not self.is_uneventful():
-            LOGGER.info("to read this run: holdfast report %s", self._name_of_run())
+            # Not `latest`: another job may have begun when this line is read.
+            LOGGER.info("to read this run: holdfast report %s", shlex.quote(str(self._run_dir)))
         self.restart_lines.job_is_over(succeeded=succeeded)
-
-    def _name_of_run(self) -> str:
-        """``latest`` where that names this run, else its folder, quoted for a shell."""
-        is_latest = run_links.is_latest(None, str(self._run_dir))
-        return run_links.LATEST if is_latest else shlex.quote(str(self._run_dir))
 
     def restarted_in_place(self, restart: RestartedInPlace) -> None:
         """The ranks did that by themselves; it belongs to the story of the run."""

@@ -46,15 +46,6 @@ def point_latest(log_dir: str | None, run_dir: str) -> None:
             os.unlink(fresh)
 
 
-def is_latest(log_dir: str | None, run_dir: str) -> bool:
-    """Whether ``latest`` names this run."""
-    link = latest_link(log_dir)
-    try:
-        return os.readlink(link) == _target(link, run_dir)
-    except OSError:
-        return False
-
-
 def drop_latest(log_dir: str | None, run_dir: str) -> None:
     """Remove ``latest``, if it names this run, which goes away."""
     link = latest_link(log_dir)
