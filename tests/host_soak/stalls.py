@@ -19,8 +19,8 @@ from tests.real.harness import Job, Launcher, launcher
 from tests.real.nodes import Nodes
 
 LAUNCHERS = 3
-BEATS_BETWEEN = (0.2, 4.0)
-"""Between two stalls of a job; a launcher that slept asks the leader for 1.5 of them."""
+BEATS_BETWEEN = (1.0, 3.0)
+"""Between two stalls of a job, beyond the time in which a launcher that slept asks the leader."""
 
 
 @dataclass
@@ -121,7 +121,7 @@ def _trains(job: Job) -> bool:
 def _keep_stalling(one: _Stalled, until: int, stall_s: float, silence_s: float) -> None:
     pace = Pace.of(silence_s)
     while one.done < until and not one.error:
-        time.sleep(one.rng.uniform(*BEATS_BETWEEN) * pace.beat_s)
+        time.sleep(pace.ask_s + one.rng.uniform(*BEATS_BETWEEN) * pace.beat_s)
         one.done += _stall(one, stall_s, silence_s)
         if any(job.process.poll() is not None for job in one.jobs):
             one.error = "a launcher has ended"

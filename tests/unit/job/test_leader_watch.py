@@ -60,6 +60,15 @@ def test_after_a_sleep_it_asks_once_and_an_answer_gives_no_more_time_than_that()
     assert not one.may_be_old(42.0), "a round with this node follows its join"
 
 
+def test_it_does_not_ask_a_leader_that_lives_in_its_launcher_and_has_a_lease() -> None:
+    """No decision of that is older than the sleep, as far as its lease goes."""
+    one = watch()
+    one.woke(40.0)
+    one.received(LeaderBeat(lease_s=11.0), 40.1, own_lease_s=8.0)
+    assert one.fence_at == 40.1 + 8.0
+    assert not one.may_be_old(40.1)
+
+
 def test_a_delay_of_a_beat_is_no_sleep() -> None:
     one = watch()
     one.woke(2 * PACE.beat_s)

@@ -1125,6 +1125,17 @@ def test_a_launcher_that_follows_or_has_formed_a_cycle_does_not_step_down() -> N
     assert launcher.handle(LedBy("10.0.0.2", 6, 1, "n6"), 1.0) == []
 
 
+def test_the_ranks_of_the_leader_s_own_node_may_run_as_long_as_its_lease_has_left() -> None:
+    """At the moment at which its decision arrives, not at that at which it was made."""
+    launcher = at_the_endpoint()
+    beat = LeaderBeat(lease_s=3.0)
+    launcher.handle(beat, 40.0)
+    assert launcher.member.own_lease_s == Pace().leader_lease_s
+    launcher.handle(LedBy("10.0.0.2", 6, 1, "n6"), 41.0)
+    launcher.handle(beat, 42.0)
+    assert launcher.member.own_lease_s == 0.0, "it leads no more"
+
+
 def test_a_leader_that_the_key_does_not_name_any_more_leaves_and_frees_its_followers() -> None:
     effects = at_the_endpoint().handle(Deposed("another one leads it"), 1.0)
     assert any(isinstance(effect, Resigned) for effect in effects)

@@ -151,6 +151,10 @@ class Leader:
         """Restarts after a failure, since the job began."""
         return self._restarts.used
 
+    def own_lease_s(self, now: float) -> float:
+        """For how long ranks of its own node may run, whatever others do; 0: they ask."""
+        return self.lease.left_s(now) if self.lease.is_held(now) else 0.0
+
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
         if self.phase in (LeaderPhase.NEW, LeaderPhase.CLOSED):

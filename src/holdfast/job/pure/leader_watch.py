@@ -91,12 +91,17 @@ class LeaderWatch:
             self._begin_to_ask(until, now, slept_s=self._sleep.slept_s)
             self.fence_at = max(self.fence_at, until)
 
-    def received(self, decision: msg.Decision, now: float) -> bool:
+    def received(self, decision: msg.Decision, now: float, own_lease_s: float = 0.0) -> bool:
         """The leader was there when it sent this, which may have been before the silence.
 
+        ``own_lease_s``: it lives in this launcher, and its lease has so much left at this moment.
         Returns whether this ends a silence: the launcher asks at once.
         """
         self.has_met, self._has_reported = True, False
+        if own_lease_s:  # there is no other leader, however old the decision is
+            self.leader_at, self._asks_until, self._slept_s = now, None, 0.0
+            self._grant(own_lease_s, now)
+            return False
         is_late = now >= max(self.leader_at + self.pace.fence_s, self._asks_until or 0.0)
         begins = is_late and self._has_joined and not self._asks(now)
         if begins:  # cut off, or the leader slept

@@ -131,6 +131,8 @@ class Member:
     pace: Pace = field(default_factory=Pace)
 
     phase: MemberPhase = field(default=MemberPhase.NEW, init=False)
+    own_lease_s: float = field(default=0.0, init=False)
+    """The rest of the leader's lease, if the leader lives in this launcher; else 0."""
     cycle: int = field(default=-1, init=False)
     """The last cycle this node has ranks in, or had; -1: none yet."""
     ranks_alive: bool = field(default=False, init=False)
@@ -280,7 +282,7 @@ class Member:
             case TimePassed():
                 pass
             case _:
-                if self._leader.received(event, now):
+                if self._leader.received(event, now, self.own_lease_s):
                     self._beats.at = now
                 self._follow(event, now)
         self._on_time(now)

@@ -303,6 +303,9 @@ class Launcher:
         self._effects = []
         if self._has_quit:
             return self._effects
+        if isinstance(event, Decision):
+            leader = self.leader
+            self.member.own_lease_s = 0.0 if leader is None else leader.own_lease_s(now)
         for machine, its_event in self._addressees(event):
             self._run(machine, its_event, now)
         self._finish_if_due()
