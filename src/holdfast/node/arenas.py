@@ -104,6 +104,8 @@ class Arenas(Part):
     ) -> None:
         self._keeps = keeps
         self._kept_slots = 0
+        self._pins = {layout.KEEP: 0, layout.KEPT: 0}
+        """Steps by word; a rank that has no memory yet gets them with it."""
         self._progress = progress
         self._file_of = file_of
         self._path_of = path_of
@@ -156,6 +158,7 @@ class Arenas(Part):
         self._every = beginning.every
         self._granted, self._slot_bytes, self._is_off = None, 0, False
         self._costs.clear()
+        self._pins = {layout.KEEP: 0, layout.KEPT: 0}
         self._void_damaged(beginning, place.node)
         self._refused.clear()
         sources = beginning.restore.sources if beginning.restore is not None else ()
@@ -357,11 +360,15 @@ class Arenas(Part):
     # ------------------------------------------------------------ kept steps
     def keep(self, step: int) -> None:
         """Ranks hold on to ``step``, when they have taken it, and to the one that is kept."""
+        self._pins[layout.KEEP] = step
         for arena in self._arenas:
             arena.memory.pin(layout.KEEP, step)
 
     def keep_as_kept(self, step: int) -> None:
         """``step`` is kept at the peers: the one before is not needed any more."""
+        self._pins[layout.KEPT] = step
+        if self._pins[layout.KEEP] == step:
+            self._pins[layout.KEEP] = 0
         for arena in self._arenas:
             arena.memory.pin(layout.KEPT, step)
             if arena.memory.words[layout.KEEP] == step:
@@ -586,9 +593,8 @@ class Arenas(Part):
         words[layout.EVERY] = self._every
         if not self._arenas:
             self._show_node()
-        else:
-            for word in (layout.KEEP, layout.KEPT):
-                words[word] = self._arenas[0].memory.words[word]
+        for word, step in self._pins.items():
+            words[word] = step
         self._arenas.append(arena)
         return ""
 

@@ -158,6 +158,14 @@ def test_a_step_is_pinned_sent_to_the_peer_and_reported(times: list[float]) -> N
     assert node.copies.pushed[1:] == [(Held(0, 2, 0, 0, 9), 5, "10.0.0.2", 7002)]
 
 
+def test_a_step_that_is_named_before_the_rank_has_memory_is_pinned_there() -> None:
+    """The first rank of the job to begin answers for all; others may still import."""
+    node = Node()
+    node.steps.keep(KeepStep(0, 5, SnapshotId(0, 0, 3)))
+    memory = node.open()
+    assert (memory.words[layout.KEEP], memory.words[layout.KEPT]) == (5, 3)
+
+
 def test_a_copy_that_is_not_there_is_reported(times: list[float]) -> None:
     node = Node()
     memory = node.open()
