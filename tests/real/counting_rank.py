@@ -2,7 +2,8 @@
 
 Its state is the number of steps. It speaks the protocol of a rank and fills its memory as the
 library does, in a tenth of the time that importing torch takes. ``STEPS`` and ``FAULTS`` are those
-of ``test_snapshots.TRAINING``; all ranks make a step together.
+of ``test_snapshots.TRAINING``; all ranks make a step together. Where ``EVERYBODY`` has a file
+``damage``, the first life ends with the kept step alone, of which the last rank's copy is damaged.
 """
 
 import hashlib
@@ -24,6 +25,7 @@ from holdfast.snapshot._launcher_link import LauncherLink, NoArenaError
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 CYCLE = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 OUT = os.environ["OUT"]
+EVERYBODY = Path(os.environ.get("EVERYBODY", OUT))
 NAME = "steps"
 N_WORDS = 4096
 HEAD = Head([Tensor(NAME, "I64", (N_WORDS,))], metadata_bytes=64)
@@ -40,7 +42,7 @@ class Lockstep:
     """All ranks of this host come to the end of a step together; it raises where one is gone."""
 
     def __init__(self) -> None:
-        job = f"{os.environ.get('EVERYBODY', OUT)}/{CYCLE}"
+        job = f"{EVERYBODY}/{CYCLE}"
         address = "\0" + hashlib.sha256(job.encode()).hexdigest()  # a path may be too long for one
         self._peers: list[socket.socket] = []
         if RANK == 0:
@@ -79,8 +81,8 @@ class Memory:
     """Two slots, and those for kept steps: written in turn, but for one whose step is pinned."""
 
     def __init__(self) -> None:
-        link = LauncherLink(os.environ["FT_LAUNCHER_IPC_SOCKET"], RANK)
-        self._answer, fd = link.open_arena(HEAD.n_bytes, 2)
+        self._link = LauncherLink(os.environ["FT_LAUNCHER_IPC_SOCKET"], RANK)
+        self._answer, fd = self._link.open_arena(HEAD.n_bytes, 2)
         self._arena = ArenaMemory(fd)
         self._slots = range(2 + self._answer.kept)
         for slot in self._slots:
@@ -95,11 +97,22 @@ class Memory:
             say("anew")
             return 0
         memory = memoryview(Path(file.path).read_bytes()) if file else self._maps[self._answer.slot]
+        total = None if file else self._arena.sum_of(self._answer.slot)
+        if total is not None and checksum(memory[: HEAD.n_bytes]) != total:
+            self._link.send_unusable(chosen, "its bytes have changed", is_damaged=True)
+            raise RuntimeError("a damaged snapshot")
         found = parse(memory[: HEAD.n_bytes])
         begin = found.data_at + found.placed[NAME].begin
         (step,) = memory[begin : begin + 8].cast("q")
         assert step == chosen.step
         return step
+
+    def leave_the_kept_step(self, *, is_damaged: bool) -> None:
+        for it in list(self._arena.all_held()):
+            if it.held.step != self._arena.words[layout.KEPT]:
+                self._arena.void(it.slot)
+            elif is_damaged:
+                self._maps[it.slot][it.n_bytes - 8] ^= 1
 
     def take(self, step: int) -> None:
         arena = self._arena
@@ -138,6 +151,12 @@ def main() -> None:
                 if what == "kill":
                     os.kill(os.getpid(), signal.SIGKILL)
                 raise RuntimeError("as planned")
+        if memory and CYCLE == 0 and (EVERYBODY / "damage").exists():
+            memory.leave_the_kept_step(is_damaged=RANK == WORLD - 1)
+            (EVERYBODY / f"damaged{RANK}").touch()
+            while not all((EVERYBODY / f"damaged{rank}").exists() for rank in range(WORLD)):
+                lockstep.wait()
+            raise RuntimeError("as planned")
         if memory:
             memory.take(step)
         if step == 10:

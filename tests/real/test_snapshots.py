@@ -272,6 +272,24 @@ def test_a_node_that_is_lost_costs_the_steps_since_the_kept_one(
     assert kept["n_bytes"] > 0
 
 
+def test_a_damaged_copy_of_a_kept_step_costs_a_restart_and_no_step(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    """The other node sends its copy of the same step."""
+    both = [nodes.add(faulty("", endless=True), "2", "--ft-snapshot-keep=1000") for _ in range(2)]
+    until(lambda: all(job.events("snapshot_kept") for job in both), "a step is kept", LONG_S)
+    (tmp_path / "damage").touch()
+    assert [job.wait(LONG_S) for job in both] == [0, 0], "".join(job.stderr for job in both)
+    kept = both[0].events("snapshot_kept")[0]["step"]
+    assert [began(job, 2) for job in both] == [kept, kept]
+    [refused] = [it for job in both for it in job.events("snapshot_refused")]
+    assert (refused["rank"], refused["step"], refused["is_damaged"]) == (1, kept, True)
+    restored = [it for it in both[0].events("snapshot_restored") if it["cycle"] in (1, 2)]
+    assert [(it["step"], len(it.get("sources", ()))) for it in restored] == [(kept, 0), (kept, 1)]
+    line = f"from step {kept}; rank 1 gets another copy, as its own is damaged: its bytes have "
+    assert line in both[0].stderr
+
+
 def test_when_the_leader_is_lost_the_next_one_goes_on_with_what_is_there(nodes: Nodes) -> None:
     """The others are fewer, so they begin anew; when a rank fails then, from its snapshots."""
     a, b, c = (nodes.add(faulty("raise:1:20:1", endless=True), "2:3") for _ in range(3))
