@@ -257,7 +257,8 @@ class JobReporter(Part):
         """The failure that ended a cycle, on the only node; None: none did here."""
         if past is None or past.cycle not in self._failed_here:
             return None
-        return report.failure_report(past.ends(), self._incident(past.cycle, past.ends()))
+        ends = past.ends()
+        return report.failure_report(ends, self._incident(past.cycle, ends))
 
     def _cycle_ended(self, cycle: int, failure: FailureReport) -> None:
         """Of which cause, unless a line has it."""

@@ -148,6 +148,8 @@ class Standbys(Part):
         self._triggers: list[int] | None = None
         self._is_watching_pressure = False
         self._held: list[socket.socket] = []
+        self._inherited: dict[str, str] | None = None
+        """State that the ranks of the next cycle would inherit; read once for all of them."""
 
     def next_deadline(self) -> float | None:
         """When :meth:`on_time` is due."""
@@ -172,6 +174,7 @@ class Standbys(Part):
                 self.begin()
             case CycleStarted(ranks):
                 self._let_begin()
+                self._inherited = None
                 self._oom_before = memory.oom_kills()
                 is_last = not ranks.formed.restarts_left and not self._gets_restarts_back
                 self._feed(machine.RanksStarted(is_last))
@@ -202,7 +205,8 @@ class Standbys(Part):
         """
         if local_rank not in self._parked:
             return None
-        shape = _shape(command, env)
+        self._inherited = self._inherited or _inherited()
+        shape = _shape(command, env, self._inherited)
         for effect in self.machine.handle(machine.RankWanted(local_rank, shape), clock.monotonic()):
             if isinstance(effect, machine.BecomeRank):
                 return self._go_on(local_rank, env, streams)
@@ -351,7 +355,7 @@ class Standbys(Part):
         if available_kib is not None and not self.machine.has_room(available_kib):
             self._feed(machine.NoRoom(local_rank, available_kib))
             return
-        shape = _shape(command, env)
+        shape = _shape(command, env, _inherited())
         start_env = self._start_hook.added_to(shape.env) if self._start_hook else shape.env
         is_idle = not self.machine.is_hurried(local_rank)
         try:
@@ -467,10 +471,12 @@ class Standbys(Part):
         return os.path.join(self._folder, f"started_over_{local_rank}")
 
 
-def _shape(command: Sequence[str], env: Mapping[str, str]) -> machine.Shape:
+def _shape(
+    command: Sequence[str], env: Mapping[str, str], inherited: dict[str, str]
+) -> machine.Shape:
     lasting = {name: value for name, value in env.items() if name not in PER_CYCLE}
     cycle = {name: value for name, value in env.items() if name in PER_CYCLE}
-    return machine.Shape(list(command), lasting, _inherited(), cycle)
+    return machine.Shape(list(command), lasting, inherited, cycle)
 
 
 def _taken(path: str) -> str:

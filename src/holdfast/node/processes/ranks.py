@@ -209,6 +209,7 @@ class Ranks:
         self._setup, self._plan, self._pump = setup, setup.plan, setup.pump
         self._port = port
         self._log: LineLog | None = None
+        self._oom_before = memory.oom_kills()  # once: a restart waits for it
         self.ranks = {}
         for local_rank, life in lives.items():
             folder = self.folder / str(local_rank)
@@ -231,7 +232,7 @@ class Ranks:
         command = plan.command_for(local_rank)
         marker = f"{setup.job}.{self.cycle}.{local_rank}"
         env = setup.env(rank.place, error_file=str(rank.error_file), marker=marker)
-        rank.oom_before = memory.oom_kills()
+        rank.oom_before = self._oom_before
         if plan.applog is not None and self._log is None:
             path = cycle_path(plan.applog, self.cycle)
             writer = self._pump.writer(os.path.dirname(path), log_error)  # noqa: PTH120
