@@ -27,6 +27,12 @@ from holdfast.inplace.pure import coordinator as coord
 from holdfast.inplace.pure import guard as gd
 from holdfast.inplace.pure import rank as rk
 from holdfast.inplace.pure.escalation import Blocked, is_looked_at
+from holdfast.inplace.pure.guard_snapshots import (
+    HoldArena,
+    ReadSnapshots,
+    SnapshotsRead,
+    VoidSnapshots,
+)
 from holdfast.inplace.pure.job_calls import Cause, FaultKind, OfGuard
 from holdfast.inplace.pure.messages import (
     DOWN,
@@ -411,18 +417,18 @@ class CallSimulation(World):
                         self.clock.call_in(self._short(), dies)
                 case gd.Renew():
                     node.lease_until = effect.until
-                case gd.HoldArena():
+                case HoldArena():
                     memory = self.processes[effect.rank].memory
                     assert memory is not None
                     node.memories[memory.path] = memory
-                case gd.ReadSnapshots():
+                case ReadSnapshots():
                     kept = node.memories.values()
                     found = tuple(it for memory in kept for it in memory.found())
                     last_step = max((memory.last_step for memory in kept), default=-1)
                     for memory in kept:
                         memory.last_step = -1
-                    self._feed_guard(node, gd.SnapshotsRead(found, last_step))
-                case gd.VoidSnapshots():
+                    self._feed_guard(node, SnapshotsRead(found, last_step))
+                case VoidSnapshots():
                     for memory in node.memories.values():
                         memory.void(effect.but_until)
                 case gd.GuardQuits():

@@ -31,7 +31,7 @@ from holdfast.arena.pure.lineage import last_life
 from holdfast.arena.pure.slots import next_slot
 from holdfast.arena.pure.snapshots import Ancestor, Held, Restore, SnapshotId
 from holdfast.arena.pure.trust import LIVES, PROGRESS
-from holdfast.inplace.pure.guard import FoundSnapshot
+from holdfast.inplace.pure.guard_snapshots import FoundSnapshot
 
 N_SLOTS = 2
 CYCLE = 1

@@ -32,6 +32,7 @@ from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.never import assert_never
 from holdfast.inplace.coordinator_server import CoordinatorServer
 from holdfast.inplace.pure import guard as machine
+from holdfast.inplace.pure import guard_snapshots as snapshots
 from holdfast.inplace.pure.job_calls import OfGuard
 from holdfast.inplace.pure.messages import (
     ATTACH,
@@ -325,12 +326,12 @@ class GuardProcess:
                 for rank in self._ranks.values():
                     assert rank.page is not None
                     rank.page.words[layout.LEASE_UNTIL] = effect.until or 0.0
-            case machine.HoldArena():
+            case snapshots.HoldArena():
                 self._hold_arena(effect)
-            case machine.ReadSnapshots():
-                read = machine.SnapshotsRead(()) if self._arenas is None else self._arenas.read()
+            case snapshots.ReadSnapshots():
+                read = snapshots.SnapshotsRead(()) if self._arenas is None else self._arenas.read()
                 self._feed(read)
-            case machine.VoidSnapshots():
+            case snapshots.VoidSnapshots():
                 if self._arenas is not None:
                     self._arenas.void(effect.but_until)
             case machine.GuardQuits():
@@ -340,7 +341,7 @@ class GuardProcess:
             case _:
                 assert_never(effect)
 
-    def _hold_arena(self, effect: machine.HoldArena) -> None:
+    def _hold_arena(self, effect: snapshots.HoldArena) -> None:
         from holdfast.inplace.kept_arenas import KeptArenas  # noqa: PLC0415 - for some calls
 
         rank = self._ranks.get(effect.rank)

@@ -6,7 +6,7 @@ import os
 
 from holdfast.arena.arena import ArenaMemory
 from holdfast.arena.pure import layout
-from holdfast.inplace.pure.guard import FoundSnapshot, SnapshotsRead
+from holdfast.inplace.pure.guard_snapshots import FoundSnapshot, SnapshotsRead
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,11 +8,10 @@ from holdfast.arena.pure.snapshots import OF_A_FILE, Held, Holdings, Refused, Re
 from holdfast.inplace.pure import messages as msg
 from holdfast.inplace.pure.coordinator import Coordinator, Effect, NodeMessage
 from holdfast.inplace.pure.guard import Effect as GuardEffect
-from holdfast.inplace.pure.guard import (
+from holdfast.inplace.pure.guard import Guard, RankMessage
+from holdfast.inplace.pure.guard_snapshots import (
     FoundSnapshot,
-    Guard,
     HoldArena,
-    RankMessage,
     ReadSnapshots,
     SnapshotsRead,
     VoidSnapshots,

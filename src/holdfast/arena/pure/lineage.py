@@ -9,9 +9,9 @@ could not use it or because it led nowhere, never comes back: the life after it 
 one, or anew.
 
 Restarts in place are lives within a cycle. At each, the guards of the nodes void all snapshots that
-it does not go back to (``inplace/pure/guard.py``). One that begins from none leaves those before it
-until it has made progress, and takes none meanwhile (decision 59). So all that are left of a cycle
-are of one history, up to the one that the next cycle begins from.
+it does not go back to (``inplace/pure/guard_snapshots.py``). One that begins from none leaves those
+before it until it has made progress, and takes none meanwhile (decision 59). So all that are left
+of a cycle are of one history, up to the one that the next cycle begins from.
 """
 
 from __future__ import annotations

@@ -19,14 +19,7 @@ the clock starts anew with each epoch, and where the rank comes back from waitin
 
 Tickless: the page is read when the earliest limit could run out, not before.
 
-Snapshots (docs/decisions/0053). The guard keeps the memory of its ranks' snapshots when they die. A
-list of them goes up with RanksReady, when no rank writes any more. BeginFrom comes when all ranks
-have their places: the guard voids newer snapshots before any rank can take another, and tells each
-rank where the state of its place is. Where an epoch begins from none, those up to the fallback
-stay: each rank voids its own when it has made progress (``snapshot/_taking.py``). A guard that has
-no rank that is called makes none, and voids at once. The launchers' choice for the cycle goes up
-with the list: it stays in force until a snapshot of this cycle is held, or the coordinator gives it
-up.
+Snapshots of its ranks: ``guard_snapshots.py``.
 
 Fencing. When the guard's lease runs out, or its connection ends, the others may go on without this
 node: its ranks are asked to leave, and get SIGKILL if they do not (``inplace/pure/timing.py``).
@@ -40,8 +33,7 @@ from __future__ import annotations
 import enum
 
 from holdfast.arena.pure.messages import SnapshotUnusable
-from holdfast.arena.pure.snapshots import Held, Holdings, Refused, Restore, SnapshotId
-from holdfast.arena.pure.trust import PROGRESS
+from holdfast.arena.pure.snapshots import Restore
 from holdfast.base.pure.common_events import TimePassed
 from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.kill_ladder import SIGNALLED, SIGTERM, STUCK, TAKING_EVIDENCE, KillLadder
@@ -49,6 +41,12 @@ from holdfast.base.pure.never import assert_never
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.evidence import RankDigest
 from holdfast.inplace.pure import messages as msg
+from holdfast.inplace.pure.guard_snapshots import (
+    GuardSnapshots,
+    OfSnapshots,
+    ReadSnapshots,
+    SnapshotsRead,
+)
 from holdfast.inplace.pure.job_calls import (
     CAUSES_MAX,
     CallBegan,
@@ -107,24 +105,6 @@ class RankEvidenceTaken(Value):
     seen: RankDigest | None = None
 
 
-class FoundSnapshot(Value):
-    """A committed snapshot in a slot of the memory file at ``path``."""
-
-    held: Held
-    path: str
-    slot: int
-
-
-class SnapshotsRead(Value):
-    """All snapshots that the guard keeps; the answer to :class:`ReadSnapshots`.
-
-    ``last_step``: the last one that any of them has ended; -1: not known.
-    """
-
-    found: tuple[FoundSnapshot, ...]
-    last_step: int = -1
-
-
 Event = (
     msg.JoinCall
     | RankMessage
@@ -175,28 +155,10 @@ class Renew(Value):
     until: float | None
 
 
-class HoldArena(Value):
-    """Map the memory with descriptor ``fd`` of this rank's process, and keep it."""
-
-    rank: int
-    fd: int
-
-
-class ReadSnapshots(Value):
-    """Read the list of all snapshots that are kept, and feed :class:`SnapshotsRead`, now."""
-
-
-class VoidSnapshots(Value):
-    """Void those newer than this one; None: all."""
-
-    but_until: SnapshotId | None
-
-
 class GuardQuits(Value):
     """No rank of this node is left: nothing more to do."""
 
 
-OfSnapshots = HoldArena | ReadSnapshots | VoidSnapshots
 Effect = (
     TellRank
     | msg.Up
@@ -308,12 +270,7 @@ class Guard:
         self._restart: _Restart | None = None
         self._restarted: RestartedInPlace | None = None
         """For the launcher, when it is known which snapshot the epoch begins from."""
-        self._holds_arenas = False
-        self._began: Restore | None = None
-        self._progress = PROGRESS
-        self._found: tuple[FoundSnapshot, ...] = ()
-        """When all ranks of this node were ready."""
-        self._refused: list[Refused] = []
+        self._snapshots = GuardSnapshots()
         self._standings: tuple[msg.Standing, ...] = ()
 
     @property
@@ -403,12 +360,9 @@ class Guard:
                 rank.place = message.places[0]
                 return self._placed_if_all_are()
             case msg.OpenedArena():
-                self._holds_arenas = True
-                self._began, self._progress = message.began or self._began, message.progress
-                return [HoldArena(number, message.fd)]
+                return [self._snapshots.hold(number, message)]
             case SnapshotUnusable():
-                about = message.snapshot, message.rank, message.why, message.is_damaged
-                self._refused.append(Refused(*about))
+                self._snapshots.refuse(message)
                 return []
             case msg.FaultReported() | msg.Done():
                 if message.epoch == self._epoch and rank.at is _At.RUNNING:
@@ -445,16 +399,13 @@ class Guard:
         for rank in here:
             rank.standing = None
         self._standings = standings
-        return [ReadSnapshots() if self._holds_arenas else self._ready_with(SnapshotsRead(()))]
+        return [
+            ReadSnapshots() if self._snapshots.are_held else self._ready_with(SnapshotsRead(()))
+        ]
 
     def _ready_with(self, read: SnapshotsRead) -> msg.RanksReady:
         standings, self._standings = self._standings, ()
-        self._found = read.found
-        holdings = None
-        if self._refused or self._holds_arenas:
-            held = tuple(it.held for it in read.found)
-            holdings = Holdings(held, read.last_step, tuple(self._refused))
-        return msg.RanksReady(self._epoch, standings, holdings, self._began, self._progress)
+        return self._snapshots.add_to(msg.RanksReady(self._epoch, standings), read)
 
     def _placed_if_all_are(self) -> list[Effect]:
         """Places go up once for the node, when the last of its ranks has one."""
@@ -472,15 +423,10 @@ class Guard:
         """Void newer snapshots first: a rank that gets the message takes new ones."""
         if message.epoch != self._epoch:
             return []
-        chosen = None if message.restore is None else message.restore.snapshot
-        self._refused.clear()
-        places = [rank.place for rank in self._ranks.values()]
-        is_called = not all(place is not None and place.place < 0 for place in places)
-        stays = message.fallback if chosen is None and is_called else chosen
-        effects: list[Effect] = [VoidSnapshots(stays)] if self._holds_arenas else []
-        for number, rank in self._ranks.items():
-            path, slot = self._where(rank.place, chosen)
-            effects.append(TellRank(number, message.but(path=path, slot=slot)))
+        places = {number: rank.place for number, rank in self._ranks.items()}
+        effects: list[Effect] = [*self._snapshots.begin_from(message, places.values())]
+        for number, place in places.items():
+            effects.append(TellRank(number, self._snapshots.with_path(message, place)))
         return effects + self._report_restart(message.restore)
 
     def _report_restart(self, restore: Restore | None = None) -> list[Effect]:
@@ -489,15 +435,6 @@ class Guard:
         if restarted is None or restore is None:
             return [] if restarted is None else [restarted]
         return [restarted.but(step=restore.snapshot.step, lost_steps=restore.lost_steps)]
-
-    def _where(self, place: msg.Place | None, chosen: SnapshotId | None) -> tuple[str, int]:
-        if place is not None and chosen is not None:
-            for it in self._found:
-                held = it.held
-                is_its = (held.rank, held.world_size) == (place.place, place.world)
-                if is_its and held.id == chosen:
-                    return it.path, it.slot
-        return "", 0
 
     def _lose_rank(self, number: int, how: str) -> list[Effect]:
         rank = self._ranks.get(number)
