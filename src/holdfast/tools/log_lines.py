@@ -36,6 +36,23 @@ EXPLANATIONS = {
             "incidents.md",
         ),
         KnownLine(
+            ("other rank waits", "other ranks wait"),
+            (
+                "the rank at the beginning of the line holds up the others: look at its line of "
+                "code. The next line has the folder of the incident, with the stacks of all threads"
+            ),
+            "incidents.md#how-the-culprit-is-found",
+        ),
+        KnownLine(
+            ("another rank was lost",),
+            (
+                "this rank is not the cause: it lost the connection to a rank that ended first. If "
+                "no line names one, look for a rank that left by sys.exit, or reached the end of "
+                "its script in mid-job: that prints no error"
+            ),
+            "failure-model.md",
+        ),
+        KnownLine(
             ("is in the log of the launcher that leads the job",),
             "an incident is logged once, there",
             "incidents.md",

@@ -28,6 +28,19 @@ def test_a_line_of_the_log_is_explained(capsys) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("line", "means"),
+    [
+        ("waits for a lock in `f`; 1 other rank waits for it in `barrier`", "holds up the others"),
+        ("is stopped; 15 other ranks wait for it in `all_reduce`", "holds up the others"),
+        ("another rank was lost ([::1]:2969): exit code 1 at t.py:57", "is not the cause"),
+    ],
+)
+def test_the_lines_that_name_a_rank_are_explained(line: str, means: str) -> None:
+    """They are read first."""
+    assert means in next(found_in(f"rank 1 (pid 9, node vm) {line}")).meaning
+
+
 def test_of_a_log_each_kind_of_line_is_explained_once(capsys, monkeypatch) -> None:
     """Lines that are not known are left out."""
     log = [STOPPED.format(1), "step 7 loss 2.4", STOPPED.format(2), KILLED]

@@ -10,7 +10,7 @@ from holdfast.base.pure.rank_sets import ranks_of, text_of
 from holdfast.base.pure.wording import count
 from holdfast.evidence.pure import evidence as ev
 from holdfast.evidence.pure.evidence import Alike, Call, GroupDigest, Missing, RankDigest, Verdict
-from holdfast.evidence.pure.evidence_words import at, doing, how, of_one_or_many
+from holdfast.evidence.pure.evidence_words import at, doing, how
 from holdfast.evidence.pure.hang_kind import Shown, kind_of, shown_by
 from holdfast.evidence.pure.mismatch import CallsAt, differ
 from holdfast.evidence.pure.rank_words import awaited
@@ -217,15 +217,12 @@ class JobEvidence:
         it = "it" if len(culprits) == 1 else "them"
         call = Counter(called).most_common(1)[0][0]
         place = f" in `{call}`" if call else ""
-        wait = of_one_or_many("waits", waiting)
-        return f"; {count(len(waiting), 'other rank')} {wait} for {it}{place}{transfers}"
+        return f"; {_others_that_wait(waiting)} for {it}{place}{transfers}"
 
     def _others_wait(self, ranks: Sequence[int], purpose: str) -> str:
         if not ranks:
             return ""
-        wait = of_one_or_many("waits", ranks)
-        where = at(self.digests[ranks[0]])
-        return f"; {count(len(ranks), 'other rank')} {wait} {purpose}{where}"
+        return f"; {_others_that_wait(ranks)} {purpose}{at(self.digests[ranks[0]])}"
 
     @cached_property
     def at_store(self) -> set[int]:
@@ -295,3 +292,8 @@ class JobEvidence:
             is_one = len(ranks) == 1 or self.whole_nodes(ranks)
             return f"{name} {'does' if is_one else 'do'} not answer: {why}"
         return f"{name} {how(digest, are_many=len(ranks) > 1)}"
+
+
+def _others_that_wait(ranks: Collection[int]) -> str:
+    """Words by which ``holdfast explain`` knows the line."""
+    return f"{len(ranks)} {'other rank waits' if len(ranks) == 1 else 'other ranks wait'}"
