@@ -195,7 +195,8 @@ _RULES = (
             *("Connection reset by peer", "Connection was likely closed", "Broken pipe"),
             "Application timeout caused pair closure",
         ),
-        "look at the rank that failed first: this one lost its connection to it",
+        "look at the rank that ended first, to which this one lost its connection: one that left "
+        "by sys.exit prints no error",
         r"(Rank \d+) failed to pass|(?:error|peer|writev) (\[[\w.:%]+\]:\d+)",
     ),
     _Rule(
