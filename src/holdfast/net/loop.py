@@ -88,9 +88,11 @@ class Loop(Descriptors):
                     os.write(self._wake_write, b"\0")  # which is no signal's number
 
     def _on_wake(self) -> None:
-        with suppress(BlockingIOError):
-            for signum in os.read(self._wake_read, 4096):
-                if callback := self._on_signal.get(signum):
-                    callback(signum)
+        signums = b""
+        with suppress(BlockingIOError):  # of a read only: a process that cannot be forked raises it
+            signums = os.read(self._wake_read, 4096)
+        for signum in signums:
+            if callback := self._on_signal.get(signum):
+                callback(signum)
         while self._from_threads:
             self._from_threads.popleft()()

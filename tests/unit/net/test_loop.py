@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import signal
 import subprocess
 import sys
@@ -76,6 +77,20 @@ def test_another_thread_has_the_loop_call_what_the_main_thread_is_to_do() -> Non
 
     assert signal.getsignal(signal.SIGUSR1) == before
     assert [name for name in called if name[0] != "signal"] == [("first", True), ("second", True)]
+
+
+def test_a_process_that_a_callback_of_a_signal_cannot_fork_ends_the_loop() -> None:
+    """As any error: a launcher that went on would start no rank, and say nothing."""
+
+    def start(_: int) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    late = clock.monotonic() + WAITS_S
+    with Loop() as loop:
+        loop.on_signals([signal.SIGUSR1], start)
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        with pytest.raises(BlockingIOError):
+            loop.run(lambda: late, loop.stop)
 
 
 def test_a_signal_at_the_end_of_the_loop_waits_as_it_did_before_its_beginning(
