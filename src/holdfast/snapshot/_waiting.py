@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from holdfast.arena.arena import ArenaMemory
 from holdfast.arena.pure.messages import Arena
 from holdfast.arena.pure.snapshots import SnapshotId
+from holdfast.snapshot._files import map_file
 from holdfast.snapshot._launcher_link import ChoiceUnknownError, NoArenaError
 from holdfast.snapshot._link import launcher_link
 from holdfast.snapshot._saved import MismatchError, Saved, is_damaged
@@ -48,7 +49,7 @@ def waiting_snapshot() -> WaitingSnapshot | None:
     except NoArenaError:
         return None
     try:
-        return None if answer.restore is None else _read(fd, answer.slot, answer.restore)
+        return None if answer.restore is None else _read(fd, answer, answer.restore)
     except (MismatchError, OSError, ValueError) as error:
         assert answer.restore is not None
         is_bad = _is_damaged(fd, answer, link.rank)
@@ -58,6 +59,8 @@ def waiting_snapshot() -> WaitingSnapshot | None:
 
 
 def _is_damaged(fd: int, answer: Arena, rank: int) -> bool:
+    if answer.file is not None:
+        return False
     try:
         arena = ArenaMemory(fd)
     except OSError:
@@ -65,10 +68,16 @@ def _is_damaged(fd: int, answer: Arena, rank: int) -> bool:
     return answer.restore is not None and is_damaged(arena, answer.slot, answer.restore, rank)
 
 
-def _read(fd: int, slot: int, chosen: SnapshotId) -> WaitingSnapshot:
+def _read(fd: int, answer: Arena, chosen: SnapshotId) -> WaitingSnapshot:
+    """Of a file the bytes are checked when it is restored."""
+    memory = _in_memory(fd, answer.slot, chosen) if answer.file is None else map_file(answer.file)
+    saved = Saved(memory)
+    return WaitingSnapshot(saved.step, saved.parts)
+
+
+def _in_memory(fd: int, slot: int, chosen: SnapshotId) -> memoryview:
     arena = ArenaMemory(fd)
     found = arena.held(slot) if slot < arena.max_slots else None
     if found is None or found.held.id != chosen:
         raise MismatchError(f"slot {slot} holds {found and found.held}, not {chosen}")
-    memory = memoryview(arena.map_slot(slot))[: found.n_bytes]
-    return WaitingSnapshot(found.held.step, Saved(memory).parts)
+    return memoryview(arena.map_slot(slot))[: found.n_bytes]

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import socket
+import zlib
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
 from holdfast.arena.pure import layout
-from holdfast.arena.pure.messages import SnapshotUnusable
-from holdfast.arena.pure.snapshots import SnapshotId
+from holdfast.arena.pure.messages import Arena, FileToRestore, SnapshotUnusable
+from holdfast.arena.pure.snapshots import OF_A_FILE, SnapshotId
+from holdfast.base.pure.codec import encode
+from holdfast.net.pure.frames import encode as frame
 from holdfast.snapshot import SnapshotError
 from holdfast.snapshot._waiting import has_launcher, waiting_snapshot
 from tests.snapshot_launcher import SnapshotLauncher
@@ -76,6 +82,40 @@ def test_a_damaged_one_is_reported_so_that_another_is_chosen(
     waiting = waiting_snapshot()
     assert waiting is not None
     assert waiting.step == 6
+
+
+def test_one_on_disk_is_told_and_restored_as_one_in_memory(
+    make: Make, launcher: SnapshotLauncher, tmp_path: Path
+) -> None:
+    model, state = nn.Linear(3, 2), {"epoch": 4}
+    snapshots = make(model=model, state=state)
+    snapshots.restore()
+    take(snapshots, 7)
+    again(launcher, snapshots)
+    [slot] = launcher.arena(0).all_held()
+    content = bytes(launcher.arena(0).map_slot(slot.slot)[: slot.n_bytes])
+    path = tmp_path / "rank_0.safetensors"
+    path.write_bytes(content)
+    file = FileToRestore(str(path), len(content), crc32=zlib.crc32(content))
+    launcher.arena(0).void_others(None)
+    chosen = encode(Arena(2, 1, SnapshotId(OF_A_FILE, 0, 7), file=file))
+    fd = launcher.arena(0).fd
+    launcher.answers = lambda caller: socket.send_fds(caller, [frame(chosen)], [fd])
+
+    waiting = waiting_snapshot()
+    assert waiting is not None
+    assert (waiting.step, waiting.parts["state"]) == (7, state)
+    other, empty = nn.Linear(3, 2), dict[str, object]()
+    assert make(model=other, state=empty).restore() == 7
+    assert empty == state
+    assert torch.equal(other.weight, model.weight)
+
+    path.write_bytes(b"{" * len(content))
+    with pytest.raises(SnapshotError, match="step 7 cannot be restored: its head cannot be read"):
+        waiting_snapshot()
+    said = launcher.requests[-1]
+    assert isinstance(said, SnapshotUnusable)
+    assert not said.is_damaged
 
 
 def test_without_a_launcher_nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
