@@ -255,3 +255,23 @@ def test_a_leader_that_takes_over_knows_the_damaged_copies() -> None:
     begins = begin_with(state, 2, Holdings((five(0),), 5), OWN, term=1)
     assert begins.damaged == ()
     assert begin_with(state, 3, BOTH, NONE, term=1).damaged == (), "it has another one"
+
+
+def test_a_node_that_waits_since_its_copy_was_damaged_excuses_no_later_life() -> None:
+    """Its refusal stays in what it says, until it has ranks again."""
+    state = StateChoice()
+    state.begin(0, 0, PLACES)
+    begin_with(state, 0, BOTH, OWN)
+    state.joined(join("c", -1))
+    waits = OWN.but(refused=(found(),))
+    state.joined(Join("b", Descriptor("b", "b", 1, 1), 1, None, waits))
+    state.joined(join("a", 1, five(0), five(1), last_step=5))
+    places = (PLACES[0], CyclePlace("c", 1, 1, 1, "c"))
+    begins = []
+    for cycle in (2, 3, 4):
+        begins.append(state.begin(cycle, 0, places, may_move=True))
+        state.joined(Join("b", Descriptor("b", "b", 1, 1), 1, None, waits))
+        state.joined(join("a", cycle, five(0), five(1), last_step=5))
+        state.joined(join("c", cycle, five(1), last_step=5))
+    times = [it and it.restore and it.restore.times for it in begins]
+    assert times == [1, 2, None], "two lives from it have led nowhere"

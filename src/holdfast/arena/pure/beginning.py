@@ -27,6 +27,7 @@ def next_restore(
     progress: int,
     damaged: Collection[DamagedCopy] = (),
     *,
+    had_ranks: Collection[str] | None = None,
     may_move: bool = False,
 ) -> tuple[Restore | None, str]:
     """The snapshot that all ranks begin from, and for people why it is no newer one.
@@ -40,10 +41,12 @@ def next_restore(
         refused: By node, snapshots that a rank could not use.
         progress: New steps after which a snapshot counts as one that leads on.
         damaged: Copies that were found to be damaged before, and may be there still.
+        had_ranks: Nodes of the last life; None: all. The word of others is of an earlier one.
         may_move: Nodes send each other missing parts.
     """
     everyone = [it for each in refused.values() for it in each]
-    if last is not None and any(it.is_damaged and it.snapshot == last.snapshot for it in everyone):
+    of_last = [it for k in (refused if had_ranks is None else had_ranks) for it in refused[k]]
+    if last is not None and any(it.is_damaged and it.snapshot == last.snapshot for it in of_last):
         last = last.but(times=last.times - 1)  # a damaged copy says nothing about the snapshot
     is_spent = last is not None and trust.is_spent(last, last_step, progress)
     spent = last.snapshot if last is not None and is_spent else None

@@ -134,6 +134,7 @@ class StateChoice:
         refused = {node: it.refused for node, it in everyone.items()}
         restore, why = next_restore(
             *(held, ranks, lives, self._restore, last_step, refused, self.progress, self._damaged),
+            had_ranks=had_ranks.keys(),
             may_move=may_move,
         )
         is_spent = trust.is_spent(self._restore, last_step, self.progress)
