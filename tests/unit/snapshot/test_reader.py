@@ -138,7 +138,8 @@ class Link(LauncherLink):
         super().__init__("none", 0)
         self.sent: list[tuple[SnapshotId, str]] = []
 
-    def send_unusable(self, snapshot: SnapshotId, why: str) -> None:
+    def send_unusable(self, snapshot: SnapshotId, why: str, *, is_damaged: bool = False) -> None:
+        assert not is_damaged, "a file has no other copy"
         self.sent.append((snapshot, why))
 
 
