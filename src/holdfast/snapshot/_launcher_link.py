@@ -104,10 +104,10 @@ class LauncherLink:
             self.send_unusable(snapshot, why, is_damaged=is_damaged)
         except NoArenaError as lost:
             why += f" (and the launcher does not know: {lost})"
+        copy = "; or from this one, if another node has an undamaged copy" if is_damaged else ""
         return SnapshotError(
             f"the snapshot of step {snapshot.step} cannot be restored: {why}. At the next restart "
-            "all ranks begin from an older one, or from the checkpoint; or from this one, if "
-            "another node has an undamaged copy"
+            f"all ranks begin from an older one, or from the checkpoint{copy}"
         )
 
     def unknown(self, error: Exception) -> SnapshotError:

@@ -196,9 +196,9 @@ class Taking:
         except (MismatchError, OSError) as error:
             assert chosen is not None
             self._close_quietly()
-            is_bad = isinstance(error, DamagedError) or (
-                self._answer.file is None
-                and is_damaged(self._source, self._answer.slot, chosen, self._link.rank)
+            is_bad = self._answer.file is None and (  # of which there is no other copy
+                isinstance(error, DamagedError)
+                or is_damaged(self._source, self._answer.slot, chosen, self._link.rank)
             )
             raise self._link.unusable(chosen, str(error), is_damaged=is_bad) from error
         self._prepare(self._granted)  # when nothing waits for memory's speed any more

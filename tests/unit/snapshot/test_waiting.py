@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,15 @@ def test_a_damaged_one_is_reported_so_that_another_is_chosen(
     assert waiting.step == 6
 
 
+def answers_with(
+    launcher: SnapshotLauncher, cycle: int, file: FileToRestore
+) -> Callable[[socket.socket], int]:
+    """All ranks of the cycle begin from a snapshot on disk."""
+    chosen = encode(Arena(2, cycle, SnapshotId(OF_A_FILE, 0, 7), file=file))
+    fd = launcher.arena(0).fd
+    return lambda caller: socket.send_fds(caller, [frame(chosen)], [fd])
+
+
 def test_one_on_disk_is_told_and_restored_as_one_in_memory(
     make: Make, launcher: SnapshotLauncher, tmp_path: Path
 ) -> None:
@@ -98,9 +108,7 @@ def test_one_on_disk_is_told_and_restored_as_one_in_memory(
     path.write_bytes(content)
     file = FileToRestore(str(path), len(content), crc32=zlib.crc32(content))
     launcher.arena(0).void_others(None)
-    chosen = encode(Arena(2, 1, SnapshotId(OF_A_FILE, 0, 7), file=file))
-    fd = launcher.arena(0).fd
-    launcher.answers = lambda caller: socket.send_fds(caller, [frame(chosen)], [fd])
+    launcher.answers = answers_with(launcher, 1, file)
 
     waiting = waiting_snapshot()
     assert waiting is not None
@@ -110,12 +118,14 @@ def test_one_on_disk_is_told_and_restored_as_one_in_memory(
     assert empty == state
     assert torch.equal(other.weight, model.weight)
 
+    launcher.answers = answers_with(launcher, 2, file.but(total=1))
+    with pytest.raises(SnapshotError, match=r"its bytes have changed.* or from the checkpoint$"):
+        make(model=other, state=empty).restore()
     path.write_bytes(b"{" * len(content))
     with pytest.raises(SnapshotError, match="step 7 cannot be restored: its head cannot be read"):
         waiting_snapshot()
-    said = launcher.requests[-1]
-    assert isinstance(said, SnapshotUnusable)
-    assert not said.is_damaged
+    for said in (it for it in launcher.requests if isinstance(it, SnapshotUnusable)):
+        assert not said.is_damaged, "a file has no other copy"
 
 
 def test_without_a_launcher_nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
