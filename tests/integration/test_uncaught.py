@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from holdfast.net.loop import Loop
 from holdfast.node.control_endpoint import ControlEndpoint
+from holdfast.node.processes.ranks import read_exiting_at
 from holdfast.watch.pure.rank_messages import ExitsNow, Uncaught
 from holdfast.watch.rank.auto_start import StartHook
 from tests.waiting import BOUND_S
@@ -55,6 +57,7 @@ class Launcher:
         file.write_text(script)
         path = str(Path(__file__).parents[2] / "src")
         env = {**os.environ, "PYTHONPATH": path, "FT_LAUNCHER_IPC_SOCKET": self.socket}
+        env["TORCHELASTIC_ERROR_FILE"] = str(self.folder / "error.json")
         if hook:
             env = StartHook(exception_grace_s=grace_s).added_to(env)
         command = [sys.executable, str(file)]
@@ -177,6 +180,30 @@ def test_an_exit_handler_may_still_end_it_otherwise(
     script = f"import os, sys, atexit, threading\natexit.register(lambda: {handler})\n1 / 0"
     assert launcher.run(script)[0] == exit_code
     assert launcher.said == ["raised", "goes on"]
+
+
+LEAVES = {
+    "exit": ("import sys\nsys.exit(3)", True),
+    "end": ("pass", True),
+    "fork": ("import os\nif not os.fork():\n    sys.exit(1)\nos.wait()\nos._exit(0)", False),
+    "exception": ("train()", False),
+    "interrupt": ("raise KeyboardInterrupt", False),
+    "thread": ("threading.Timer(0.1, os._exit, [0]).start()", False),
+}
+
+
+@pytest.mark.parametrize(("ending", "marks"), LEAVES.values(), ids=LEAVES)
+def test_a_rank_marks_that_it_exits_without_an_exception(
+    launcher: Launcher, ending: str, marks: bool
+) -> None:
+    """Before its exit handlers, which may take long, and when no thread works for it any more."""
+    shows = "import os, sys\natexit.register(lambda: print(os.listdir()))\n"
+    before = time.monotonic()
+    _, out, _ = launcher.run(RAISES + shows + ending)
+    at = read_exiting_at(launcher.folder, launcher.pid)
+    assert (f"exiting.{launcher.pid}" in out) == marks
+    assert (at is not None and before <= at <= time.monotonic()) == marks
+    assert len(list(launcher.folder.glob("exiting*"))) == marks
 
 
 def test_threads_are_not_waited_for(launcher: Launcher) -> None:

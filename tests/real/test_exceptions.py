@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 
 import pytest
@@ -47,6 +48,29 @@ def test_an_exception_restarts_the_job_though_its_process_would_not_end(
     assert bool(job.said("exit handlers have not ended 0.5 s after its exception")) == killed
     assert first["exit_code"] == (-9 if killed else 1)
     assert job.written("handlers") == ([] if killed else ["ran"])
+
+
+LEAVES = """
+import atexit, os, sys, threading, time
+if os.environ["RANK"] == "1":
+    atexit.register(threading.Event().wait)
+    atexit.register(lambda: open("exits", "w").close())
+    sys.exit(3)
+while not os.path.exists("exits"):
+    time.sleep(0.01)
+raise ConnectionResetError("Connection reset by peer")
+"""
+
+
+def test_a_rank_that_exits_by_itself_is_named_though_it_is_stopped_meanwhile(ft: Launcher) -> None:
+    """It has printed nothing, and the signal of its launcher ends it."""
+    job = ft.start("--nproc-per-node", "2", "--log-dir", "logs", ft.script(LEAVES, "train.py"))
+    assert job.wait() == 1, job.stderr
+    [first] = job.events("first_cause")
+    left = r"rank 1 \(pid \d+\) had begun to exit \(by sys.exit, or at the end of its script\)"
+    assert first["rank"] == 0
+    assert re.search(rf"; {left}, [\d.]+ s before, while 1 rank", first["why"]), first
+    assert job.said(r"Was exiting: rank 1 \(pid \d+\) by sys.exit, or at the end of its script, ")
 
 
 LOADER = """

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.evidence.pure.evidence import Verdict
 from holdfast.evidence.pure.failure import RankEnd, explain, first_cause, was_asked
-from holdfast.node.records.report import cause_line, failure_summary
+from holdfast.node.records.report import cause_line, failure_report, failure_summary
 from tests.overdue import overdue_section
 
 GIB_IN_KIB = 1 << 20
@@ -307,6 +307,47 @@ def test_the_cause_has_the_rank_that_left_early() -> None:
     assert "rank 0" not in cause_line([left, end(1, 3, 1.0)]), "it may have done its work"
     asked = end(0, 0, 0.9, asked=True)
     assert "rank 0" not in cause_line([asked, fails])
+
+
+LEAVING = {"asked": True, "asked_at": 1.05, "exiting_at": 0.4}
+
+
+@pytest.mark.parametrize(("exit_code", "more"), [(-15, ""), (-9, ""), (3, ", with exit code 3")])
+def test_a_rank_that_was_exiting_by_itself_when_it_was_stopped_has_left_before(
+    exit_code: int, more: str
+) -> None:
+    """Python takes seconds to exit after sys.exit, and prints nothing; its peers fail of that."""
+    fails, stopped = end(0, 1, 1.0, error=GLOO), end(2, -15, 1.1, asked=True, asked_at=1.05)
+    ends = [fails, end(1, exit_code, 1.2, **LEAVING), stopped]
+    by = f"by sys.exit, or at the end of its script{more}"
+
+    assert cause_line(ends).endswith(
+        f"; rank 1 (pid 4001) had begun to exit ({by}), 0.60 s before, while 2 ranks of this node "
+        "went on"
+    )
+    text = failure_summary("t.py", "n", 0, ends, "v")
+    assert "This error names another rank: one had left before, see below." in text
+    assert f"Was exiting: rank 1 (pid 4001) {by}, 600 ms before\n" in text
+    assert failure_report(ends, None).others == "1"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"exiting_at": None},
+        {"exiting_at": 1.06},  # the handler of our SIGTERM calls sys.exit
+        {"exiting_at": 1.02},  # it has lost the same peer, and says nothing of it
+        {"last_lines": [*TRACEBACK, GLOO]},  # it has caught that, and exits
+    ],
+)
+def test_a_rank_that_exits_because_of_others_has_not_left_before(more: dict) -> None:
+    fails = end(0, 1, 1.0, error=GLOO)
+
+    assert "rank 1" not in cause_line([fails, end(1, -15, 1.2, **{**LEAVING, **more})])
+
+
+def test_a_rank_that_was_exiting_is_not_named_beside_an_error_that_names_no_peer() -> None:
+    assert "rank 1" not in cause_line([end(0, 3, 1.0), end(1, -15, 1.2, **LEAVING)])
 
 
 def test_the_traceback_of_an_error_file_is_preferred_to_stderr() -> None:

@@ -69,6 +69,8 @@ class RankEnd:
         raised: The traceback of the uncaught exception, as the rank sent it to its launcher.
         raised_at: When it did, monotonic seconds; None: it sent none.
         exit_handlers_s: It was killed, as its exit handlers had not ended after so long.
+        exiting_at: When Python began to exit without an exception, monotonic seconds; None: it had
+            not, or it is not known.
     """
 
     local_rank: LocalRank
@@ -96,6 +98,7 @@ class RankEnd:
     raised: str = ""
     raised_at: float | None = None
     exit_handlers_s: float | None = None
+    exiting_at: float | None = None
 
     @property
     def failed(self) -> bool:
@@ -134,6 +137,20 @@ class RankEnd:
         if words.began_at is None or self.asked_at is None:
             return None
         return words if 0.0 <= self.asked_at - words.began_at <= EXITING_S else None
+
+    @property
+    def left_at(self) -> float | None:
+        """When its program ended without an exception and by itself; None: it did not.
+
+        After that Python may take seconds to exit, and the launcher may have stopped it meanwhile.
+        """
+        if self.failed:
+            return None
+        if not self.asked:
+            return self.ended_at
+        if self.exiting_at is None or self.asked_at is None or is_echo(self._on_stderr.text):
+            return None
+        return self.exiting_at if self.exiting_at <= self.asked_at else None
 
     @property
     def began_at(self) -> float:
@@ -211,18 +228,18 @@ def first_cause(ends: Sequence[RankEnd], culprits: Collection[int] = ()) -> Rank
     return cause
 
 
-def gone_before(ends: Sequence[RankEnd], cause: RankEnd) -> list[RankEnd]:
-    """Ranks that had ended with 0 when others lost a peer, the last one first; empty: no such loss.
+def gone_before(ends: Sequence[RankEnd], cause: RankEnd) -> list[tuple[float, RankEnd]]:
+    """Ranks that had left when others lost a peer, and when, the last one first.
 
     A rank that leaves in the middle of a job is lost to those that still need it, and no error says
-    so.
+    so. One that has ended did so with exit code 0; another was still exiting when it was stopped.
+    Empty: the cause is no lost peer.
     """
     if not cause.names_a_peer:
         return []
-    gone = [end for end in ends if end.exit_code == 0 and not end.asked and not end.failed]
-    return sorted(
-        (end for end in gone if end.ended_at <= cause.ended_at), key=lambda end: -end.ended_at
-    )
+    left = [(end.left_at, end) for end in ends if end.left_at is not None]
+    gone = [it for it in left if it[0] <= (cause.began_at if it[1].asked else cause.ended_at)]
+    return sorted(gone, key=lambda it: -it[0])
 
 
 def explain(end: RankEnd, culprits: Collection[int] = ()) -> str:

@@ -33,6 +33,7 @@ from holdfast.node.processes.worker_env import RankPlace, rank_env
 from holdfast.node.pure.rank_life import LifeState, RankLife
 from holdfast.options.plan import LaunchPlan
 from holdfast.watch.pure.rank_messages import ExitsNow, Uncaught
+from holdfast.watch.rank.rank_end import EXITING_FILE
 
 if TYPE_CHECKING:
     from holdfast.inplace.pure.job_calls import EndsHungRank
@@ -77,6 +78,7 @@ class RankProcess:
     """Interpreters that were parked on its node when it was killed, and their memory in KiB."""
 
     _error: tuple[str | None, str | None] | None = None
+    _exiting_at: float | None = None
     _run_delay: RunDelay | None = None
     """Since it was asked to end."""
 
@@ -107,6 +109,7 @@ class RankProcess:
         self.peak_rss_kib = reaped.peak_rss_kib
         self.ended_at = clock.monotonic()
         self._error = read_error_file(self.error_file)  # delivered, and gone, when it is asked for
+        self._exiting_at = read_exiting_at(self.error_file.parent, self.pid)
 
     def end(self) -> RankEnd:
         """How and why it ended, with the last lines of its stderr; or that it cannot be ended."""
@@ -142,6 +145,7 @@ class RankProcess:
             raised=self.raised,
             raised_at=life.raised_at,
             exit_handlers_s=life.exit_handlers_s,
+            exiting_at=self._exiting_at,
         )
 
     @property
@@ -442,6 +446,14 @@ def read_error_file(path: Path) -> tuple[str | None, str | None]:
             return _message_in(json.loads(file.read(_ERROR_FILE_BYTES_MAX)))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None, None
+
+
+def read_exiting_at(folder: Path, pid: int) -> float | None:
+    """When a rank began to exit without an exception, as it has marked it; None: it has not."""
+    try:
+        return (folder / f"{EXITING_FILE}.{pid}").stat().st_mtime_ns / 1e9
+    except OSError:
+        return None
 
 
 def _message_in(error: Any) -> tuple[str | None, str | None]:

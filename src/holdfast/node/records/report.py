@@ -57,16 +57,29 @@ def cause_line(ends: Sequence[RankEnd], verdict: Verdict | None = None, node: st
 
 
 def gone_line(ends: Sequence[RankEnd], cause: RankEnd, node: str = "") -> str:
-    """``rank 1 (...) had ended with exit code 0, 0.59 s before``; "": no rank had."""
+    """``rank 1 (...) had ended with exit code 0, 0.59 s before``; "": no rank had left."""
     gone = gone_before(ends, cause)
     if not gone:
         return ""
     more = f", and {count(len(gone) - 1, 'other rank')} before it" if len(gone) > 1 else ""
     running = count(len(ends) - len(gone), "rank") + (" of this node" if not node else "")
+    left_at, last = gone[0]
     return (
-        f"{rank_name(gone[0], node)} had ended with exit code 0, "
-        f"{cause.ended_at - gone[0].ended_at:.2f} s before{more}, while {running} went on"
+        f"{rank_name(last, node)} {_how_it_left(last)}, "
+        f"{cause.ended_at - left_at:.2f} s before{more}, while {running} went on"
     )
+
+
+def _how_it_left(end: RankEnd) -> str:
+    if not end.asked:
+        return "had ended with exit code 0"
+    return f"had begun to exit ({_by(end)})"
+
+
+def _by(end: RankEnd) -> str:
+    """Why a rank was exiting when it was stopped: the exit code is known if that came too late."""
+    code = f", with exit code {end.exit_code}" if end.exit_code >= 0 else ""
+    return f"by sys.exit, or at the end of its script{code}"
 
 
 def rank_name(end: RankEnd, node: str = "") -> str:
@@ -91,7 +104,8 @@ def failure_report(
     hung = [end for end in ends if end.hang is not None]
     if over is not None and verdict is not None:
         return _report(cause, text, named=first_cause(hung, culprits), incident=over.incident)
-    others = [*gone_before(ends, cause), *(hung if cause.hang is not None else ())]
+    gone = [end for _, end in gone_before(ends, cause)]
+    others = [*gone, *(hung if cause.hang is not None else ())]
     return _report(cause, text, [end.rank for end in others if end is not cause])
 
 
@@ -172,7 +186,7 @@ def _cause(cause: RankEnd, label: str, culprits: Collection[int], *, has_gone: b
     if cause.names_a_peer and not has_gone:
         lines.append("  This error names another rank, which may have failed first.")
     elif has_gone:
-        lines.append("  This error names another rank: one had ended with exit code 0, see below.")
+        lines.append("  This error names another rank: one had left before, see below.")
     if began_restart:
         lines.append("  Its traceback is in its output, where it was raised.")
     elif not cause.traceback and (shown := stderr_shown(cause)):
@@ -191,11 +205,11 @@ def stderr_shown(cause: RankEnd) -> list[str]:
 
 
 def _gone_before(ends: Sequence[RankEnd], cause: RankEnd) -> list[str]:
-    gone = gone_before(ends, cause)
     lines = []
-    for end in gone:
-        before_ms = (cause.ended_at - end.ended_at) * 1e3
-        lines.append(f"Had ended:   {rank_name(end)} exit code 0, {before_ms:.0f} ms before")
+    for left_at, end in gone_before(ends, cause):
+        before_ms = (cause.ended_at - left_at) * 1e3
+        label, how = ("Was exiting:", _by(end)) if end.asked else ("Had ended:  ", "exit code 0")
+        lines.append(f"{label} {rank_name(end)} {how}, {before_ms:.0f} ms before")
     return _first(lines)
 
 

@@ -1,4 +1,7 @@
-"""Watch for the exception that ends a rank (``uncaught.py``), from its first lines on.
+"""Watch for the end of a rank, from its first lines on.
+
+An exception ends it soon (``uncaught.py``). At any other end a file says so, for Python may take
+seconds then, and peers fail meanwhile.
 
 ``first_lines.py`` has this file run from its path, and not imported by its name: nothing of
 holdfast is imported until the end. The client imports it where a rank has no such first lines.
@@ -14,11 +17,17 @@ if TYPE_CHECKING:
 
 KEPT_AS = "_holdfast_start"
 """In ``sys.modules`` where ``first_lines.py`` has run: it watches already."""
+EXITING_FILE = "exiting"
+"""Beside the file in ``TORCHELASTIC_ERROR_FILE``, with the pid behind a dot. It is empty, and so
+not delivered to the run folder: its time of change is the monotonic clock's."""
 _watched: list[float] = []
 
 
 def watch_end(grace_s: float, threading: "Any") -> None:
-    """From now on, an uncaught exception ends this process soon; once per process.
+    """From now on, an uncaught exception ends this process soon, and another end is marked.
+
+    Once per process. An end is marked when the threads have ended that are no daemons: until then
+    they may do the work of the rank.
 
     Args:
         grace_s: How long exit handlers may take.
@@ -39,6 +48,8 @@ def watch_end(grace_s: float, threading: "Any") -> None:
         if is_end and value is not None and not isinstance(value, KeyboardInterrupt):
             _end_process(grace_s)
         before()
+        if is_end and value is None:
+            _mark_exiting(pid)
 
     threading._shutdown = _shutdown  # noqa: SLF001
 
@@ -49,4 +60,22 @@ def _end_process(grace_s: float) -> None:
 
         end_process(grace_s)
     except Exception:  # noqa: BLE001 - then it ends as it would without holdfast
+        return
+
+
+def _mark_exiting(pid: int) -> None:
+    beside = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not beside:
+        return
+    try:
+        import time  # noqa: PLC0415
+
+        path = os.path.join(os.path.dirname(beside), f"{EXITING_FILE}.{pid}")
+        now = time.monotonic_ns()
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.utime(fd, ns=(now, now))
+        finally:
+            os.close(fd)
+    except Exception:  # noqa: BLE001 - then it is not known
         return
