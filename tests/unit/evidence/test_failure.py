@@ -335,7 +335,7 @@ def test_a_rank_that_was_exiting_by_itself_when_it_was_stopped_has_left_before(
     "more",
     [
         {"exiting_at": None},
-        {"exiting_at": 1.06},  # the handler of our SIGTERM calls sys.exit
+        {"asked_at": 0.3},  # the handler of our SIGTERM calls sys.exit
         {"exiting_at": 1.02},  # it has lost the same peer, and says nothing of it
         {"last_lines": [*TRACEBACK, GLOO]},  # it has caught that, and exits
     ],
