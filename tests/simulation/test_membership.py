@@ -270,6 +270,17 @@ def test_a_job_that_is_suspended_as_a_whole_restarts_nothing() -> None:
         assert run(Scenario(4, rules, faults=faults)).cycles == 1
 
 
+def test_a_job_that_is_suspended_as_a_whole_restarts_nothing_if_its_leader_wakes_first() -> None:
+    """When its lease is nearly over: it waits for answers as the others would for it."""
+    rules = Rules(NodePolicy(3, 3), max_restarts=20, first_last_call_s=1.0)
+    for for_s, later_s, phase in product((10.0, 12.0, 14.0), (0.5, 1.0, 3.0), (0.0, 1.0, 2.0)):
+        at = 20.0 + phase
+        faults = (Suspend(at, 0, for_s), *(Suspend(at, it, for_s + later_s) for it in (1, 2)))
+        together = (0.0, 0.1, 0.2)
+        about = {"faults": faults, "network": CALM, "work_s": 60.0, "starts_at": together}
+        assert run(Scenario(3, rules, **about)).restarts_used == 0, faults
+
+
 @pytest.mark.parametrize("silence_s", [5.0, 15.0])
 def test_a_second_stall_costs_no_more_than_the_first(silence_s: float) -> None:
     """Of the leader, of another launcher, or of all of them, however soon it follows."""

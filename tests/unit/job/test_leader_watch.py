@@ -69,6 +69,16 @@ def test_it_does_not_ask_a_leader_that_lives_in_its_launcher_and_has_a_lease() -
     assert not one.may_be_old(40.1)
 
 
+def test_a_lease_that_is_nearly_over_takes_no_time_from_a_launcher_that_asks() -> None:
+    """The others may have slept as well, and answer a little later."""
+    one = watch()
+    one.woke(12.0)
+    one.received(LeaderBeat(lease_s=1.0), 12.1, own_lease_s=1.0)
+    assert one.fence_at == 12.0 + PACE.ask_s
+    one.received(LeaderBeat(lease_s=14.0), 14.0, own_lease_s=14.0)
+    assert one.fence_at == 14.0 + PACE.fence_s
+
+
 def test_a_delay_of_a_beat_is_no_sleep() -> None:
     one = watch()
     one.woke(2 * PACE.beat_s)

@@ -99,7 +99,10 @@ class LeaderWatch:
         """
         self.has_met, self._has_reported = True, False
         if own_lease_s:  # there is no other leader, however old the decision is
-            self.leader_at, self._asks_until, self._slept_s = now, None, 0.0
+            self.leader_at = now
+            if now + own_lease_s < (self._asks_until or 0.0):
+                return False  # the others may have slept as well: they have as long to answer
+            self._asks_until, self._slept_s = None, 0.0
             self._grant(own_lease_s, now)
             return False
         is_late = now >= max(self.leader_at + self.pace.fence_s, self._asks_until or 0.0)
