@@ -638,6 +638,17 @@ def test_a_survivor_that_has_missed_the_cycle_and_its_stop_comes_back_with_its_v
     assert names(formed) == ("n0", "n1")
 
 
+def test_a_witness_that_looked_for_a_leader_when_the_job_ended_learns_it_with_its_vote() -> None:
+    """As a launcher does; otherwise it waits for a leader, and ends as one that was left alone."""
+    job = running("n0", "n1")
+    witness = Join("n2", desc("n2", is_witness=True), -1)
+    job.hear(witness)
+    job.state("n0", NodeState.SUCCEEDED)
+    (end,) = job.state("n1", NodeState.SUCCEEDED)
+
+    assert job.hear(Offer("n2", 1, witness, (0, 0, 0))) == [end]
+
+
 def test_growth_costs_no_restart_but_a_pause() -> None:
     """A newcomer under any-failed: stopped at the cool-down, not before; budget untouched."""
     job = running("n0", "n1", least=2, most=3, grow_cooldown_s=30.0)

@@ -377,12 +377,11 @@ class Leader:
                 pass  # of ranks, which it has not
 
     def _on_witness_join(self, join: msg.Join, now: float) -> None:
-        if not self.nodes.join(join, now):
-            return
-        self._effects.append(WitnessMoved(join.node))
-        self._note("info", f"the witness on {self.nodes.shown(join.node)} is here")
+        if self.nodes.join(join, now):
+            self._effects.append(WitnessMoved(join.node))
+            self._note("info", f"the witness on {self.nodes.shown(join.node)} is here")
         if self.phase is LeaderPhase.ENDING and self.end is not None:
-            self._publish(self.end)
+            self._publish(self.end)  # it may have missed the first, as it looked for a leader
 
     def _lose_witness(self, node: str, why: str, *, silent_s: float | None = None) -> None:
         lost = words.lost(f"the witness on {self.nodes.shown(node)}", why, silent_s)
