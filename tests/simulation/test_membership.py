@@ -673,6 +673,16 @@ def test_a_leader_that_is_cut_off_when_the_job_has_shrunk_by_silence_leads_again
         run(Scenario(2, rules, must_succeed=True, **about))
 
 
+def test_a_leader_that_has_shrunk_the_job_to_itself_finds_the_one_that_the_others_elected() -> None:
+    """It knows that one by its call alone, and comes back to the job."""
+    rules = Rules(NodePolicy(1, 2), max_restarts=20, first_last_call_s=1.0)
+    stopped = Pause(22.0, 2, 10.4), Pause(22.0, 0, 8.0)
+    cuts = Cut(32.9, 1, 16.5), Cut(32.9, 2, 16.5)
+    about = {"faults": (*stopped, *cuts), "network": CALM, "work_s": 60.0, "witnesses": 1}
+    result = run(Scenario(2, rules, starts_at=(0.0, 0.1, 0.2), **about))
+    assert set(result.exit_codes.values()) == {0}
+
+
 @pytest.mark.parametrize(("hosts", "witnesses"), [(2, 1), (3, 0), (4, 1), (5, 0)])
 def test_a_leader_that_was_cut_off_gives_the_others_time_to_answer(
     hosts: int, witnesses: int

@@ -25,6 +25,7 @@ from holdfast.job.pure.succession import (
     Follows,
     Give,
     LeaderDied,
+    LeaderKnown,
     LeaderSilent,
     Leads,
     LeaveLeader,
@@ -142,6 +143,20 @@ def test_a_launcher_that_is_in_no_round_yet_looks_for_the_leader_that_has_steppe
     assert former.allegiance is Allegiance.LEADING
     [leads] = [it for it in effects if isinstance(it, Leads)]
     assert {it.node for it in leads.offers} == {"a", "b"}
+
+
+@pytest.mark.parametrize("is_leaderless", [False, True])
+def test_a_leader_whose_round_names_no_successor_finds_the_next_one_that_has_called_it(
+    is_leaderless: bool,
+) -> None:
+    """It knows no other launcher, and would wait for votes that nobody gives."""
+    one = following(dataclasses.replace(ALONE, cycle=1, since=(("a", "b", "w"),)))
+    at_b = Successor("b", "b", 2)
+    known, stranger = LeaderKnown(5, at_b), LeaderKnown(5, Successor("x", "x", 3))
+    told = [LeaderSilent("another launcher leads", 0.0), Ready(join("a"))]
+    events = [*told, stranger, known] if is_leaderless else [stranger, known, *told]
+    effects = [effect for event in events for effect in one.handle(event, 1.0)]
+    assert effects[-1] == Approach(at_b)
 
 
 # ---------------------------------------------------------------- voting

@@ -100,6 +100,13 @@ class Follows(Value):
     """The launcher that has this one's vote leads."""
 
 
+class LeaderKnown(Value):
+    """A launcher of the job has proved that it leads there, in this term."""
+
+    term: int
+    leads_at: msg.Successor
+
+
 class KeyTaken(Value):
     """The key names this launcher, in this term; ``before``: the node that it named, or empty."""
 
@@ -136,6 +143,7 @@ Event = (
     | PeerDied
     | Follows
     | Released
+    | LeaderKnown
     | KeyTaken
     | KeyHeld
     | msg.Offer
@@ -380,6 +388,8 @@ class Succession:
                 self._on_released(event, now)
             case msg.Offer():
                 self._on_offer(event, now)
+            case LeaderKnown():
+                self._on_known(event, now)
             case KeyTaken() | KeyHeld():
                 pass  # there is no key
             case TimePassed():
@@ -490,6 +500,19 @@ class Succession:
         if ahead is not None and (lost is None or ahead.node != lost.node):
             self._ahead = ahead
         self._seek(now)
+
+    def _on_known(self, known: LeaderKnown, now: float) -> None:
+        """The next to be tried: also by one that has led until now, and names no successor.
+
+        A launcher of an earlier run of this job has no vote, and counts terms of its own.
+        """
+        formed, elector = self.round, msg.elector(known.leads_at.node)
+        electorates = self._electorates or ([] if formed is None else [formed.electorate])
+        has_vote = any(elector in one for one in electorates)
+        if known.term > self._followed and has_vote:
+            self._ahead = known.leads_at
+            if self._seeks_at is not None:
+                self._seek(now)
 
     def _seek(self, now: float) -> None:
         """Vote in the next term that has a candidate."""

@@ -92,6 +92,7 @@ from holdfast.job.pure.membership import (
     OpenIncident,
     Resigned,
     Round,
+    Successor,
     elector,
 )
 from holdfast.job.pure.rules import Rules
@@ -103,6 +104,7 @@ from holdfast.job.pure.succession import (
     KeyHeld,
     KeyTaken,
     LeaderDied,
+    LeaderKnown,
     LeaderSilent,
     Leads,
     LeaveLeader,
@@ -414,15 +416,19 @@ class Launcher:
         desc, addr, port = self.member.desc, led.addr, led.port
         if self._last_words is not None or (addr, port) == (desc.addr, desc.serves):
             return []
+        known = LeaderKnown(led.term, Successor(led.node, addr, port))
         if self.leader is None:
             if self._has_stepped_down:  # the next one already
                 self._effects.append(SendOn(addr, port, joins=False))
+            elif self.succession is not None and self.succession.is_leaderless:
+                return [(self.succession, known)]
         elif self.leader.cycle < 0:
             self.leader, self._has_stepped_down = None, True
             text = f"the job is led by the launcher at {Endpoint(addr, port)}: this one joins it"
             self._effects += [Note("info", text), SendOn(addr, port, joins=True)]
         elif led.term > self.leader.term:
-            return [(self.leader, Superseded(led.term, led.node))]
+            superseded = self.leader, Superseded(led.term, led.node)
+            return [*self._to_succession(known), superseded]
         return []
 
     def _on_offer(self, offer: Offer) -> list[_Addressed]:
