@@ -232,6 +232,16 @@ def test_a_launcher_follows_the_one_that_leads_and_sends_votes_for_itself_on() -
 
 
 # ---------------------------------------------------------------- as a candidate
+def test_votes_for_a_term_that_is_over_are_asked_for_again_before_it_votes_for_another() -> None:
+    """Otherwise each may wait for one that has just given its vote away, for minutes."""
+    one, _ = leaderless("d")
+    one.handle(NotReached("b"), 2.0)
+    assert one.handle(offer("e", 1), 2.5) == [], "it may find a leader yet"
+    assert one.handle(NotReached("c"), 3.0) == [Release(("e",), 3, asks=True)]
+    assert one.handle(offer("e", 3), 3.1) == []
+    assert any(isinstance(it, Leads) for it in one.handle(offer("c", 3), 3.2))
+
+
 def test_a_majority_elects_once_and_only_with_the_candidate_s_own_vote() -> None:
     one = following()
     one.handle(LeaderDied("its launcher has ended"), 1.0)

@@ -525,6 +525,9 @@ class Succession:
         if ahead is not None and ahead.node not in self._ended:
             self._try(ahead, ready.join.node, now)
             return
+        if self._offers and self._may_lead(ready.join.node):
+            self._stand(ready.join.node, now)
+            return
         for _ in formed.successors:
             if self._tried == len(formed.successors):
                 break
@@ -542,6 +545,17 @@ class Succession:
             return
         self._tried, self._has_tried_leader = 0, False
         self._seeks_at = now + self.pace.beat_s
+
+    def _stand(self, own: str, now: float) -> None:
+        """Votes came for terms that are over here: those launchers are asked for them again.
+
+        Otherwise these wait for this one, which gives its own vote to another.
+        """
+        self.term = max(self.term + 1, *(offer.term for offer in self._offers.values()))
+        while not self._would_lead_in(self.term, own):
+            self.term += 1
+        self._nominate(own)
+        self._vote_for_itself(now)
 
     def _try(self, candidate: msg.Successor, own: str, now: float) -> None:
         self.term += 1
