@@ -11,6 +11,7 @@ from holdfast.arena.pure.snapshots import SnapshotId
 from holdfast.inplace.pure import guard
 from holdfast.inplace.pure.coordinator import Coordinator
 from holdfast.inplace.pure.escalation import MOST
+from holdfast.inplace.pure.guard_snapshots import GuardSnapshots
 from holdfast.inplace.pure.messages import BeginFrom
 from tests.simulation.call_promises import Outcome
 from tests.simulation.call_scenario import (
@@ -204,8 +205,11 @@ def test_all_ranks_of_an_iteration_begin_from_one_snapshot_or_all_from_none(
     assert simulate_snapshots(first_seed, 200) > 20
 
 
-def any_state(self: guard.Guard, place: object, chosen: object) -> tuple[str, int]:
-    return next(((it.path, it.slot) for it in self._found if it.held.id == chosen), ("", 0))
+def any_state(self: GuardSnapshots, begins: BeginFrom, place: object) -> BeginFrom:
+    """The one that was chosen, of whichever rank."""
+    chosen = begins.restore and begins.restore.snapshot
+    its = next((it for it in self._found if it.held.id == chosen), None)
+    return begins.but(path=its.path, slot=its.slot) if its else begins
 
 
 def newest_of_any(held: Any, *_: object, **__: object) -> choice.Chosen:
@@ -219,7 +223,7 @@ def never_void(self: Memory, but_until: object) -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "bug"),
     [
-        (guard.Guard, "_where", any_state),
+        (GuardSnapshots, "with_path", any_state),
         (beginning, "choose", newest_of_any),
         (Memory, "void", never_void),
     ],
