@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from holdfast.base import clock
 from holdfast.base.pure.wording import count, restarts
 from holdfast.events.pure import schema
-from holdfast.evidence.pure.failure import RankEnd, explain, first_cause
+from holdfast.evidence.pure.failure import RankEnd, explain, first_cause, gone_before
 from holdfast.job.pure.member_messages import CauseFound, CycleStopping, How, RanksFailed
 from holdfast.job.pure.membership import FailureReport, Round
 from holdfast.node.console import LOGGER, STDOUT, facts_of, log_box
@@ -437,6 +437,8 @@ class JobReporter(Part):
                 names_a_peer=cause.names_a_peer,
                 began_at=cause.began_at,
                 hung=cause.hung_in_place is not None,
+                was_exiting=cause.exception_when_asked is not None,
+                left=tuple(end.rank for _, end in gone_before(ends, cause)),
             )
             self._event(found, cycle)
 

@@ -104,6 +104,26 @@ def test_the_first_cause_is_an_event_of_its_cycle(tmp_path: Path) -> None:
     assert (told[1][0].rank, told[1][0].hung, told[1][1]) == (0, True, 2)
 
 
+def test_the_first_cause_has_the_ranks_that_had_left_and_whether_it_was_exiting(
+    tmp_path: Path,
+) -> None:
+    says, _ = announcer(tmp_path)
+    told: list[Any] = []
+    says._event = lambda body, cycle: told.append(body)
+    says._failed_here.update({0: 0, 1: 0})
+    gloo = "RuntimeError: Connection closed by peer"
+    lost, gone = rank_end(0, 1, 1.0, error=gloo), rank_end(1, 0, 2.0)
+    says.explain(0, ranks_of(lost, gone), will_restart=True)
+    stopped_at = clock.monotonic() - 1.0
+    lines = ["Traceback (most recent call last):", '  File "t.py", line 3, in <module>']
+    lines += ["KeyboardInterrupt"]
+    times = [stopped_at - 0.1] * 3
+    stopped = {"asked": True, "asked_at": stopped_at, "last_lines": lines, "line_times": times}
+    says.explain(1, ranks_of(rank_end(0, -15, 0.5, **stopped), cycle=1), will_restart=True)
+
+    assert [(it.left, it.was_exiting) for it in told] == [((1,), False), ((), True)]
+
+
 def test_a_rank_that_was_ended_for_a_hang_is_named_at_the_end_whatever_its_exit_code(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -313,6 +313,25 @@ def test_what_was_found_when_all_ranks_had_ended_corrects_the_first_cause(cause,
     assert seen.text == ("rank 1: ..." if found[0] == (1,) else "rank 0: ValueError: x")
 
 
+@pytest.mark.parametrize(
+    ("facts", "found"),
+    [
+        ({"names_a_peer": True, "left": [1, 2]}, ((1,), "exit")),
+        ({"names_a_peer": True}, ((0,), "SIGTERM")),
+        ({"was_exiting": True}, ((0,), "exit")),
+    ],
+    ids=["others had left", "a lost peer", "it was exiting itself"],
+)
+def test_a_rank_that_leaves_by_itself_is_the_cause_though_the_launcher_stops_it(
+    facts: dict[str, object], found: tuple[tuple[int, ...], str]
+) -> None:
+    ends = [exited(0, 4.0, -15), exited(1, 4.1, -15)]
+    cause = event(5.5, "first_cause", 3, began_at=3.9, why="...", local_rank=0, rank=0, **facts)
+    events = [STARTED, *ends, {**STOPPING, "cause_local_rank": 0}, cause]
+    seen = explanation.of_events(typed(events), 3)
+    assert (seen.ranks, seen.symptom) == found
+
+
 def test_an_incident_of_the_cycle_goes_before_events(tmp_path: Path) -> None:
     """One that says that the rank was dead has no more to say; broken ones are passed over."""
     events = [overdue(0, 3.0), {**STOPPING, "cause_local_rank": 0}]

@@ -270,6 +270,8 @@ class FirstCause(Value):
     Attributes:
         names_a_peer: Its error names another rank.
         hung: It was killed as it did not come back for a restart in place.
+        was_exiting: Its program had ended, and the launcher stopped it before its process had.
+        left: Ranks that had left by themselves before it lost a peer, the last one first.
     """
 
     rank: Count
@@ -278,6 +280,8 @@ class FirstCause(Value):
     why: Raw = ""
     names_a_peer: bool = False
     hung: bool = False
+    was_exiting: bool = False
+    left: tuple[int, ...] = ()
 
 
 class RankArmed(Value):

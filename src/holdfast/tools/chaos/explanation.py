@@ -73,10 +73,13 @@ def of_events(events: Iterable[Event], cycle: int) -> Explanation:
     hung = next((one for one in overdue if one.local_rank == local), None)
     end = next((end for _, end in ends if end.local_rank == local), None)
     named = hung or end
+    if cause is not None and cause.left:  # the error names them, and not its own rank
+        return replace(found, ranks=cause.left[:1], symptom=EXIT)
     if named is None:
         return found
     is_hang = hung is not None or (cause is not None and cause.hung)
-    symptom = HANG if is_hang or end is None else of_exit(end.exit_code)
+    was_exiting = cause is not None and cause.was_exiting
+    symptom = HANG if is_hang or end is None else EXIT if was_exiting else of_exit(end.exit_code)
     return replace(found, ranks=(named.rank,), symptom=symptom)
 
 
