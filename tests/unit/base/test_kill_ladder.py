@@ -88,6 +88,17 @@ def test_a_kill_at_once_wakes_a_process_only_if_no_signal_has(first) -> None:
     assert ladder.due_at == 100.5 + STUCK_S
 
 
+def test_a_caller_that_looks_twice_has_a_look_in_the_middle_of_the_time_before_stuck() -> None:
+    """It is due from there on if it has slept until then, and from the middle if not."""
+    for comes_at, due_at in (110.0, 120.0), (110.5, 120.0), (119.0, 129.0):
+        ladder = KillLadder("hung", SIGKILL, GRACE_S, STUCK_S, looks=2)
+        ladder.send(100.0)
+        assert ladder.due_at == 110.0
+        assert ladder.climb(comes_at) is None
+        assert ladder.due_at == due_at
+        assert ladder.climb(due_at) == STUCK
+
+
 class LadderMachine(RuleBasedStateMachine):
     """Somebody ends a process, and changes their mind about how fast."""
 

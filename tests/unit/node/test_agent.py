@@ -156,7 +156,8 @@ def test_nobody_waits_for_the_end_of_a_rank_that_sits_in_the_driver_of_a_broken_
         assert host.sent == [(broken, SIGKILL), (first, SIGTERM), (broken, SIGTERM)]
 
         host.rank_ends(0, -SIGTERM)
-        for _ in range(3):  # the log's patience, its grace, then the time that SIGKILL may take
+        # The patience of the log, its grace, then the time that SIGKILL may take, with two looks.
+        for _ in range(4):
             assert not host.is_stopped
             host.time_passes()
         assert host.is_stopped

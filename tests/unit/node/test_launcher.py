@@ -376,6 +376,7 @@ def test_a_rank_that_cannot_be_killed_ends_the_node() -> None:
     node.handle(Exited(0, 1), now=0.0)
     node.handle(TimePassed(), now=15.0)
 
+    assert node.handle(TimePassed(), now=15.0 + UNKILLABLE_AFTER_S / 2) == []
     assert node.next_deadline() == 15.0 + UNKILLABLE_AFTER_S
     effects = node.handle(TimePassed(), now=15.0 + UNKILLABLE_AFTER_S)
 
@@ -395,8 +396,8 @@ def test_a_rank_that_outlives_its_monitors_sigkill_ends_the_node() -> None:
     ]
     assert node.handle(stuck(0), now=100.1) == []
     assert node.handle(Exited(1, -SIGTERM), now=101.0) == [SignalRanks((0,), SIGKILL)]
-    assert node.next_deadline() == 85.0 + UNKILLABLE_AFTER_S
-    effects = node.handle(TimePassed(), now=85.0 + UNKILLABLE_AFTER_S)
+    assert node.next_deadline() == 101.0 + UNKILLABLE_AFTER_S / 2
+    effects = node.handle(TimePassed(), now=101.0 + UNKILLABLE_AFTER_S / 2)
 
     assert without_notes(effects) == [
         Explain(0, will_restart=False),
@@ -412,6 +413,7 @@ def test_others_keep_their_grace_beside_a_stuck_rank() -> None:
     assert node.next_deadline() == 160.0
     assert node.handle(TimePassed(), now=160.0) == [SignalRanks((0, 1), SIGKILL)]
     assert node.handle(Exited(1, -SIGKILL), now=160.1) == []
+    assert node.handle(TimePassed(), now=160.0 + UNKILLABLE_AFTER_S / 2) == []
     effects = node.handle(TimePassed(), now=160.0 + UNKILLABLE_AFTER_S)
     assert effects[-1] == LeaveProcess(LauncherEnd.STUCK, 1)
 
@@ -549,7 +551,7 @@ def test_a_second_sigterm_does_not_wait_either() -> None:
     (note, kill) = node.handle(SignalArrived(SIGTERM), now=100.0 + SAME_REQUEST_S)
     assert note.text == "SIGTERM again: killing the ranks without grace"
     assert kill == SignalRanks((0, 1), SIGKILL)
-    assert node.next_deadline() == 100.0 + SAME_REQUEST_S + UNKILLABLE_AFTER_S
+    assert node.next_deadline() == 100.0 + SAME_REQUEST_S + UNKILLABLE_AFTER_S / 2
 
 
 def test_nobody_is_told_of_a_second_sigterm_that_would_come_after_sigkill() -> None:
@@ -582,7 +584,7 @@ def test_more_ctrl_c_do_not_put_off_the_end() -> None:
     for now in (1.0, 2.0, 3.0, 4.0):
         node.handle(SignalArrived(SIGINT), now=now)
 
-    assert node.next_deadline() == 2.0 + UNKILLABLE_AFTER_S
+    assert node.next_deadline() == 2.0 + UNKILLABLE_AFTER_S / 2
 
 
 def test_a_signal_while_stopping_for_a_restart_cancels_the_restart() -> None:

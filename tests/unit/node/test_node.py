@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast.base.pure.common_events import Begin, Note, SignalArrived, TimePassed
 from holdfast.inplace.pure.job_calls import CallBegan, CallEnded
 from holdfast.job.pure.member_messages import (
@@ -146,6 +148,19 @@ def test_a_node_with_a_stuck_rank_is_stopped_by_all_and_leaves() -> None:
     assert without_notes(effects) == [RanksStuck(3, "a rank cannot be killed")]
 
 
+@pytest.mark.parametrize("sleeps", [(1.1, 30.9), (1.1, 31.2), (1.1, 16.2), (16.1, 31.3)])
+def test_a_node_that_slept_after_a_sigkill_gives_the_rank_time_to_die(sleeps) -> None:
+    """A host that was suspended for all of that time: its ranks could not die either."""
+    node, (began, woke) = node_at_work(), sleeps
+    effects: list[Effect] = node.handle(stop(at_once=True), now=1.0)
+    at = 1.0
+    while (due := node.next_deadline()) is not None:
+        at = woke if began < due < woke else due
+        effects = node.handle(TimePassed(), now=at)
+    assert effects[-1] == RanksStuck(3, "a rank cannot be killed")
+    assert at - 1.0 - (woke - began) > UNKILLABLE_AFTER_S / 2 - 1.0, "it was awake for so long"
+
+
 def test_a_node_with_nothing_but_stuck_ranks_does_not_wait_to_be_stopped() -> None:
     """Others may never ask for it (min-healthy)."""
     node = node_at_work()
@@ -165,6 +180,7 @@ def test_a_node_that_has_left_because_of_a_stuck_rank_stays_gone() -> None:
     node.handle(Exited(0, -SIGTERM), now=1.0)
     node.handle(stop(), now=1.0)
     node.handle(TimePassed(), now=16.0)
+    assert node.handle(TimePassed(), now=16.0 + UNKILLABLE_AFTER_S / 2) == []
     effects = node.handle(TimePassed(), now=16.0 + UNKILLABLE_AFTER_S)
     assert effects[-1] == RanksStuck(3, "a rank cannot be killed")
     node.handle(leave(failed=True), now=46.0)
@@ -223,7 +239,7 @@ def test_a_stop_lengthens_no_grace() -> None:
     killed = node_at_work(signal_grace_s=0.0)
     killed.handle(SignalArrived(SIGTERM), now=1.0)
 
-    for node, due in (signalled, 6.0), (stopped, 16.0), (killed, 1.0 + UNKILLABLE_AFTER_S):
+    for node, due in (signalled, 6.0), (stopped, 16.0), (killed, 1.0 + UNKILLABLE_AFTER_S / 2):
         assert node.handle(stop(for_good=True), now=3.0) == []
         assert node.next_deadline() == due
 
@@ -421,6 +437,7 @@ def test_a_rank_that_was_ended_and_does_not_end_is_not_waited_for_once_the_other
 
     assert node.handle(Exited(2, 0), now=3.0) == [SignalRanks((0,), SIGTERM)]
     assert node.handle(TimePassed(), now=8.0) == [SignalRanks((0,), SIGKILL)]
+    assert node.handle(TimePassed(), now=8.0 + UNKILLABLE_AFTER_S / 2) == []
     late = node.handle(TimePassed(), now=8.0 + UNKILLABLE_AFTER_S)
     assert late[-1] == RanksStuck(0, "a rank cannot be killed")
 

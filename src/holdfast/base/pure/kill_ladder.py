@@ -48,18 +48,22 @@ class KillLadder:
         signal: The first signal.
         grace_s: Seconds from there to SIGKILL; not used where ``signal`` is SIGKILL.
         stuck_s: Seconds from SIGKILL until a process that is still there is stuck.
+        looks: How often the caller comes until then. One that comes once may have slept until just
+            before that, when it is not late, and the process has had no time to die.
 
     Attributes:
         step: Where it is.
         signals: Sent in this step, in order.
-        due_at: When the next step is due; None: never.
+        due_at: When the next step, or look, is due; None: never.
     """
 
     __slots__ = (
         "_given_s",
         "_has_waited",
+        "_looks_left",
         "due_at",
         "grace_s",
+        "looks",
         "signal",
         "signals",
         "step",
@@ -68,17 +72,19 @@ class KillLadder:
     )
 
     def __init__(
-        self, why: str, signal: int, grace_s: float, stuck_s: float = UNKILLABLE_S
+        self, why: str, signal: int, grace_s: float, stuck_s: float = UNKILLABLE_S, looks: int = 1
     ) -> None:
         self.why = why
         self.signal = signal
         self.grace_s = grace_s
         self.stuck_s = stuck_s
+        self.looks = looks
         self.step = AT_REST
         self.signals: tuple[int, ...] = ()
         self.due_at: float | None = None
         self._has_waited = False  # longer, once, because its caller slept in this step
         self._given_s = 0.0
+        self._looks_left = looks
 
     @property
     def is_killed(self) -> bool:
@@ -112,7 +118,8 @@ class KillLadder:
         """Take the step of SIGKILL, whatever it was waiting for."""
         if not self.is_killed:
             self.signals = (SIGKILL,) if self.step == SIGNALLED else (SIGCONT, SIGKILL)
-            self.step, self.due_at, self._has_waited = KILLED, now + self.stuck_s, False
+            self.step, self._has_waited = KILLED, False
+            self._look_after(now)
 
     def is_grace_over(self, now: float) -> bool:
         """SIGKILL is the next step, and due."""
@@ -138,6 +145,9 @@ class KillLadder:
                 if now < self.due_at:
                     return None
         excuse = overslept(self.due_at, now, LATE_S)
+        if self.step == KILLED and self._looks_left:
+            self._look_after(self.due_at if excuse is None else now)
+            return None
         if excuse is not None and self.step in (SIGNALLED, KILLED) and not self._has_waited:
             self._has_waited = True
             limit_s = self.grace_s if self.step == SIGNALLED else self.stuck_s
@@ -150,3 +160,6 @@ class KillLadder:
         else:
             self.step, self.signals, self.due_at = STUCK, (), None
         return self.step
+
+    def _look_after(self, at: float) -> None:
+        self._looks_left, self.due_at = self._looks_left - 1, at + self.stuck_s / self.looks

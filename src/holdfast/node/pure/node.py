@@ -80,7 +80,7 @@ _EXCEPTION = 1
 
 
 def _ladder(signum: int = SIGTERM, grace_s: float = 0.0) -> KillLadder:
-    return KillLadder("its cycle is over", signum, grace_s, UNKILLABLE_AFTER_S)
+    return KillLadder("its cycle is over", signum, grace_s, UNKILLABLE_AFTER_S, looks=2)
 
 
 # ---------------------------------------------------------------- events
