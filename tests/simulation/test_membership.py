@@ -20,7 +20,7 @@ from holdfast.job.pure.leader_messages import Effect, Event, LauncherEnded
 from holdfast.job.pure.leader_watch import LeaderWatch
 from holdfast.job.pure.member import Member, MemberPhase
 from holdfast.job.pure.member_messages import LeaderMissing, LeaderReplaced
-from holdfast.job.pure.membership import JobOutcome, Join, StopCycle, Successor, elector
+from holdfast.job.pure.membership import EXCLUDE, JobOutcome, Join, StopCycle, Successor, elector
 from holdfast.job.pure.nodes import Nodes
 from holdfast.job.pure.rounds import Rounds
 from holdfast.job.pure.rules import RestartPolicy, Rules
@@ -39,6 +39,7 @@ from holdfast.node.pure.rank_life import RankLives
 from holdfast.standby.pure import parked_interpreters
 from tests.simulation.kernel import Violation
 from tests.simulation.scenario import (
+    Ask,
     Crash,
     Cut,
     Hangs,
@@ -681,6 +682,18 @@ def test_a_leader_that_has_shrunk_the_job_to_itself_finds_the_one_that_the_other
     about = {"faults": (*stopped, *cuts), "network": CALM, "work_s": 60.0, "witnesses": 1}
     result = run(Scenario(2, rules, starts_at=(0.0, 0.1, 0.2), **about))
     assert set(result.exit_codes.values()) == {0}
+
+
+@pytest.mark.parametrize("slept_s", [0.0, 60.0])
+def test_a_launcher_that_only_hosts_the_leader_ends_no_job_by_a_signal(slept_s: float) -> None:
+    """The others elect the next leader; or have done so while it slept."""
+    rules = Rules(NodePolicy(2, 3), max_restarts=5, first_last_call_s=1.0)
+    faults = Ask(5.0, 0, EXCLUDE), Suspend(12.0, 0, slept_s)
+    for after_s in (0.0, 0.1, 0.5, 1.0, 4.0):
+        signal = Signal(12.0 + slept_s + after_s, 0, 0.1, well=True)
+        about = {"network": CALM, "proofs": 1.0, "work_s": 20.0, "must_succeed": True}
+        result = run(Scenario(3, rules, faults=(*faults, signal), **about))
+        assert (result.exit_codes["n1"], result.exit_codes["n2"]) == (0, 0)
 
 
 @pytest.mark.parametrize(("hosts", "witnesses"), [(2, 1), (3, 0), (4, 1), (5, 0)])

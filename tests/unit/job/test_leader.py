@@ -42,6 +42,7 @@ from holdfast.job.pure.membership import (
     NodeRefused,
     NodeState,
     Offer,
+    Resigned,
     Round,
     StateChanged,
     StopCycle,
@@ -1472,6 +1473,19 @@ def test_a_leader_that_slept_steps_down_at_once_when_the_next_one_calls_it() -> 
 
     assert effects[-1] == StepDown("another launcher leads, in term 1", 0.0)
     assert leader.phase is LeaderPhase.CLOSED
+
+
+@pytest.mark.parametrize("can_move", [False, True])
+def test_a_leader_that_slept_and_must_go_ends_no_job(can_move: bool) -> None:
+    """Others may lead by now; those that still follow it look for them."""
+    leader = slept_leader(max_restarts=3)
+    assert leader.handle(Abdicate("SIGTERM", can_move), 60.1) == [
+        Resigned("it left: SIGTERM"),
+        Close(),
+    ]
+    assert leader.next_deadline() is None
+    (end,) = slept_leader(max_restarts=0).handle(Abdicate("SIGTERM"), 60.1)
+    assert isinstance(end, End), "no other can lead after the last cycle"
 
 
 def test_a_leader_of_an_earlier_run_of_the_job_supersedes_nobody() -> None:

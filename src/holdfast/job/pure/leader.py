@@ -186,7 +186,7 @@ class Leader:
         self._on_waking(now)
         if not isinstance(event, Begin | Abdicate):
             self._note_lease(event, now)
-        if isinstance(event, Abdicate) and event.can_move and self.phase is not LeaderPhase.ENDING:
+        if isinstance(event, Abdicate) and self._leaves_job(event, now):
             self._publish(msg.Resigned(f"it left: {event.why}"))
             self._effects.append(Close())
             self.phase = LeaderPhase.CLOSED
@@ -222,6 +222,11 @@ class Leader:
                 self._on_message(event, now)
 
     # ------------------------------------------------------------ the lease
+    def _leaves_job(self, event: Abdicate, now: float) -> bool:
+        """The others go on, or may: without a lease this leader ends no job."""
+        may_move = event.can_move or not self.lease.is_held(now)
+        return may_move and self.phase is not LeaderPhase.ENDING
+
     def _note_lease(self, event: Event, now: float) -> None:
         """Whether the lease is held, when this has come."""
         lease = self.lease

@@ -11,7 +11,8 @@ from holdfast.job.pure import membership as msg
 class Abdicate(Value):
     """The launcher that the leader lives in must go.
 
-    ``can_move``: another one leads then; else the job ends. Its own ranks are gone.
+    ``can_move``: another one leads then; else the job ends, unless the leader has no lease. Its own
+    ranks are gone.
     """
 
     why: str

@@ -355,7 +355,8 @@ class Launcher:
             case SignalArrived(signum):
                 addressed: list[_Addressed] = [(self.node, event), (self.member, event)]
                 if self._last_words is not None:  # it only hosts the leader any more
-                    addressed += self._abdicate(f"it got {signal_name(signum)}")
+                    why = f"it got {signal_name(signum)}"
+                    addressed += self._abdicate(why, can_move=self._can_move)
                 self._quit_succession()
                 return addressed
             case TimePassed():
@@ -547,9 +548,12 @@ class Launcher:
         if last.why is LeaveWhy.FENCED:  # all other launchers have lost this leader, too
             return self._abdicate(last.text)
         if last.why is LeaveWhy.SIGNALLED and not self.rules.is_of_one:
-            can_move = self.succession is not None and self.succession.can_move
-            return self._abdicate(f"it got {last.text}", can_move=can_move)
+            return self._abdicate(f"it got {last.text}", can_move=self._can_move)
         return []
+
+    @property
+    def _can_move(self) -> bool:
+        return self.succession is not None and self.succession.can_move
 
     def _abdicate(self, why: str, *, can_move: bool = False) -> list[_Addressed]:
         self._has_abdicated = True
