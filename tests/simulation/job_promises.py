@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from holdfast.base.pure.rank_sets import ranks_of
 from holdfast.job.pure.exit_codes import Ending
@@ -309,8 +310,12 @@ class JobPromises:
             self._check(same and not self._stopped, "R-1: a revision changes the places")
             self._check_witness(formed)
             return
-        if self.rounds and formed == self.rounds[-1] and not self._stopped:
-            return  # once more, for a launcher that has missed it
+        if formed.again_for:
+            self._check(
+                not self._stopped and replace(formed, again_for="") == self.rounds[-1],
+                "R-1: a round that does not run comes again",
+            )
+            return
         rules = self._scenario.rules
         names = [place.node for place in formed.places]
         if self._was_taken_over and formed.cycle < len(self.rounds):

@@ -518,8 +518,10 @@ class Simulation(World):
         self._log.append(decision)
         if isinstance(decision, Resigned):
             self._spare_the_signalled()
-        if isinstance(decision, Round | StopCycle | Resigned):
-            home.admits_with = decision if isinstance(decision, Round) else None
+        if isinstance(decision, StopCycle | Resigned):
+            home.admits_with = None
+        elif isinstance(decision, Round) and not decision.again_for:
+            home.admits_with = decision
         if self.scenario.rules.is_of_one:
             home.tell(decision, by_log=True)
             return

@@ -639,6 +639,19 @@ def test_a_survivor_that_has_missed_the_cycle_and_its_stop_comes_back_with_its_v
     assert names(formed) == ("n0", "n1")
 
 
+def test_a_round_comes_again_for_the_one_node_that_has_missed_it() -> None:
+    """Another that has, too, is taken to have no ranks if its vote comes after the stop."""
+    job = running("n0", "n1", "n2", max_restarts=1)
+    (missed,) = job.hear(Offer("n1", 1, Join("n1", desc("n1"), -1), ()))
+    assert isinstance(missed, Round)
+    assert (missed.cycle, missed.again_for) == (0, "n1")
+    job.state("n0", F)
+    assert job.hear(Offer("n2", 1, Join("n2", desc("n2"), -1), ())) == []
+    assert job.join("n0", have=0) == []
+    (formed,) = job.join("n1", have=0)
+    assert names(formed) == ("n0", "n1", "n2")
+
+
 def test_a_witness_that_looked_for_a_leader_when_the_job_ended_learns_it_with_its_vote() -> None:
     """As a launcher does; otherwise it waits for a leader, and ends as one that was left alone."""
     job = running("n0", "n1")

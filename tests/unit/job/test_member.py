@@ -120,6 +120,15 @@ def test_a_stop_is_followed_by_a_join_when_the_ranks_are_gone() -> None:
     assert heard(one, formed(1)) == [StartRanks(formed(1), PLACE)]
 
 
+def test_ranks_start_by_the_round_or_by_one_that_comes_again_for_this_node() -> None:
+    """Where the leader stops the cycle first, a node that has missed the round must have none."""
+    one = member()
+    for other in {"again_for": "n0"}, {"revision": 1}:
+        assert heard(one, replace(formed(0), **other)) == []  # type: ignore[arg-type]
+    missed = replace(formed(0), revision=1, again_for="n1")
+    assert heard(one, missed) == [StartRanks(missed, PLACE)]
+
+
 def test_decisions_of_other_cycles_mean_nothing() -> None:
     """A stop of a cycle we are past, a round we have had, a node we are not."""
     one = active(cycle=3)

@@ -193,8 +193,10 @@ class JobServer:
         """Send the next decision to all launchers."""
         frame = frames.encode(encode(decision), FRAME_BYTES_MAX)
         self._decisions.add(frame)
-        if isinstance(decision, Round | StopCycle):
-            self._round = frame if isinstance(decision, Round) else None
+        if isinstance(decision, StopCycle):
+            self._round = None
+        elif isinstance(decision, Round) and not decision.again_for:
+            self._round = frame
         for launcher in self._launchers.values():
             if (channel := launcher.channel) is None:
                 continue

@@ -315,8 +315,8 @@ class Leader:
                     self._publish(self.end)  # it may have missed the first
                     return
                 if self._has_missed_round(message):
-                    assert self._rounds.formed is not None
-                    self._publish(self._rounds.formed)  # the others wait for its ranks
+                    # The others wait for its ranks.
+                    self._publish(self._rounds.once_more(node))
                     return
                 self._note_more(message, now)
                 if message.term > self.term or self.phase is LeaderPhase.FORMING:

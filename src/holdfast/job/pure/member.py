@@ -292,6 +292,8 @@ class Member:
     # ------------------------------------------------------------ decisions of the leader
     def _follow(self, decision: msg.Decision, now: float) -> None:
         match decision:
+            case msg.Round(again_for=node) if node not in ("", self.node):
+                pass  # it has this one, or gets it itself when the leader has its vote
             case msg.Round():
                 self._beats.on_round(decision, self.node, now)
                 may_be_old = self._leader.may_be_old(now) and not decision.is_last
@@ -334,7 +336,9 @@ class Member:
                 assert_never(decision)
 
     def _on_round(self, formed: msg.Round, *, may_be_old: bool) -> None:
-        place = formed.place_of(self.node)
+        # A revision comes to a launcher that has missed the round before the leader knows that.
+        begins = formed.again_for == self.node or not formed.revision
+        place = formed.place_of(self.node) if begins else None
         if self.phase is MemberPhase.WAITING and place is not None and formed.cycle > self.cycle:
             self.phase = MemberPhase.ACTIVE
             self.cycle = formed.cycle

@@ -394,10 +394,11 @@ class Round:
     None: no rank of the job has used snapshots. ``witness``: has a vote; empty: none has.
     ``since``: the launchers that had a vote in each round before, from the last settled one on;
     empty: a launcher that has not received these rounds does not learn that. ``keepers``: in the
-    order of ``places``; empty: the job keeps no steps at peers.
+    order of ``places``; empty: the job keeps no steps at peers. ``again_for``: the node that has
+    missed this round, and gets it once more; empty: it is for all.
     """
 
-    RARE: ClassVar[tuple[str, ...]] = ("beginning", "witness", "since", "keepers")
+    RARE: ClassVar[tuple[str, ...]] = ("beginning", "witness", "since", "keepers", "again_for")
 
     cycle: Count
     places: tuple[CyclePlace, ...]
@@ -420,6 +421,7 @@ class Round:
     witness: Raw = ""
     since: tuple[tuple[Name, ...], ...] = ()
     keepers: tuple[Keeper, ...] = ()
+    again_for: Raw = ""
 
     @property
     def version(self) -> tuple[int, ...]:

@@ -75,6 +75,14 @@ class Rounds:
             since=self.lease.since(),
         )
 
+    def once_more(self, node: str) -> msg.Round:
+        """The last one, for a node that has missed it.
+
+        Others of its places may have missed it as well, and not be known to have: each has one.
+        """
+        assert self.formed is not None
+        return dataclasses.replace(self.formed, again_for=node)
+
     def published(self, formed: msg.Round, now: float) -> None:
         """It is on its way to all launchers."""
         self.formed, self._revise_from = formed, now + NEWS_S
