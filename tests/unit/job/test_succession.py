@@ -242,6 +242,43 @@ def test_votes_for_a_term_that_is_over_are_asked_for_again_before_it_votes_for_a
     assert any(isinstance(it, Leads) for it in one.handle(offer("c", 3), 3.2))
 
 
+def test_votes_that_came_meanwhile_are_sent_on_to_the_launcher_that_it_votes_for() -> None:
+    """They would be missing there, and would come back one by one, each for another launcher."""
+    one, _ = leaderless("d")
+    one.handle(offer("e", 1), 1.3)
+    give, *others = one.handle(Reached("b"), 1.4)
+    assert isinstance(give, Give)
+    assert others == [Release(("e",), 2, ahead=FIVE.successors[0])]
+
+
+def test_of_two_that_vote_for_each_other_the_first_keeps_the_vote_of_the_other() -> None:
+    """Whether it came before its own was given or after."""
+    for node, other, goes_back in ("b", "c", False), ("c", "b", True):
+        one, _ = leaderless(node)
+        if node == "b":  # its term is over
+            one.handle(TimePassed(), 1.2 + PACE.ask_s)
+        one.handle(offer(other, 1), 6.0)
+        _, *others = one.handle(Reached(other), 6.1)
+        sent_on = [
+            Release((other,), 2, ahead=next(it for it in FIVE.successors if it.node == other))
+        ]
+        assert others == (sent_on if goes_back else [])
+
+
+def test_a_launcher_that_is_told_to_lead_counts_the_vote_that_it_has_for_a_later_term() -> None:
+    """It asks for that again, in a term that is its own."""
+    one, _ = leaderless("c")
+    for peer in ("b", "c"):
+        one.handle(NotReached(peer), 2.0)
+    one.handle(TimePassed(), 2.0 + PACE.ask_s)
+    at_d, at_c = FIVE.successors[2], FIVE.successors[1]
+    assert one.handle(Reached("d"), 7.0) != [], at_d
+    assert one.handle(offer("d", 7), 7.1) == []
+    assert one.handle(Released("d", 4, ahead=at_c), 7.2) == [Release(("d",), 10, asks=True)]
+    assert one.handle(offer("d", 10), 7.3) == []
+    assert any(isinstance(it, Leads) for it in one.handle(offer("e", 10), 7.4))
+
+
 def test_a_majority_elects_once_and_only_with_the_candidate_s_own_vote() -> None:
     one = following()
     one.handle(LeaderDied("its launcher has ended"), 1.0)

@@ -547,23 +547,25 @@ class Succession:
         self._seeks_at = now + self.pace.beat_s
 
     def _stand(self, own: str, now: float) -> None:
-        """Votes came for terms that are over here: those launchers are asked for them again.
+        """Vote for itself; launchers whose votes came for earlier terms are asked for them again.
 
         Otherwise these wait for this one, which gives its own vote to another.
         """
-        self.term = max(self.term + 1, *(offer.term for offer in self._offers.values()))
+        self.term = max([self.term + 1, *(offer.term for offer in self._offers.values())])
         while not self._would_lead_in(self.term, own):
             self.term += 1
         self._nominate(own)
         self._vote_for_itself(now)
 
     def _try(self, candidate: msg.Successor, own: str, now: float) -> None:
-        self.term += 1
-        self._candidate = candidate
-        if _is_one(candidate.node, own):
-            self._vote_for_itself(now)
-        else:
+        if not _is_one(candidate.node, own):
+            self.term, self._candidate = self.term + 1, candidate
             self._approach(candidate)
+        elif self._may_lead(own):
+            self._stand(own, now)
+        else:
+            self.term, self._candidate = self.term + 1, candidate
+            self._vote_for_itself(now)
 
     def _may_return_to(self, leads_at: msg.Successor, join: msg.Join) -> bool:
         """It may lead the others, and be there again; or this one has led, and knows most."""
@@ -592,6 +594,17 @@ class Succession:
             self.allegiance, self._given_at = Allegiance.BOUND, now
             self._bound_until, self._voted_for = self._binds_until(now), self._candidate
             self._effects.append(Give(node, self._offer(now)))
+            self._send_votes_on()
+
+    def _send_votes_on(self) -> None:
+        """Votes that came while this launcher looked for a leader: the one that it found has them.
+
+        Otherwise these launchers wait for this one, which does not lead, and are missing there.
+        """
+        own = self._ready.join.node if self._ready is not None else ""
+        for offer in [*self._offers.values()]:
+            if offer.node != own and not self._precedes(offer.node, own):
+                self._release([offer.node], offer.term + 1, ahead=self._candidate)
 
     def _binds_until(self, now: float) -> float | None:
         """A candidate that is silent for so long may have died, as a leader may."""
