@@ -316,6 +316,14 @@ def test_the_cost_of_a_restart_does_not_grow_with_the_job(nodes: int) -> None:
     assert ops == [4] * nodes
 
 
+def test_spares_of_a_large_job_that_come_one_by_one_all_stay() -> None:
+    """The leader has news of each, so it beats often; launchers answer one after the other."""
+    rules = Rules(NodePolicy(65, 65))
+    starts_at = (*[0.0] * 66, *[2.0 + 1.05 * k for k in range(20)])
+    result = run(Scenario(86, rules, network=CALM, starts_at=starts_at, work_s=30.0))
+    assert (result.cycles, {*result.exit_codes.values()}) == (1, {0})
+
+
 def test_many_nodes_whose_ranks_all_hang_are_one_incident_and_few_of_them_speak() -> None:
     """Two launchers get no processor: they are named, and the verdict waits no longer for them."""
     nodes, silent = 400, (40, 64)

@@ -2,11 +2,13 @@
 
 Pure. Times are seconds on the launcher's clock. A beat goes out where no other message did for
 ``beat_s``, and sooner as the answer to a beat of the leader: its lease counts those. In a large job
-launchers answer one after the other.
+launchers answer one after the other. Neither another message nor the leader's next beat, which may
+come soon, puts an answer off.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from holdfast.job.pure import membership as msg
@@ -18,15 +20,14 @@ ANSWERING_NODES = 64
 
 @dataclass
 class Beats:
-    """Of one launcher.
-
-    Attributes:
-        at: When the next one is due.
-    """
+    """Of one launcher."""
 
     pace: Pace
 
-    at: float = field(default=0.0, init=False)
+    _due_at: float = field(default=0.0, init=False)
+    """If nothing else is sent."""
+    _answer_at: float = field(default=math.inf, init=False)
+    """When the leader is answered; infinity: it has its answer."""
     _reported: int = field(default=-1, init=False)
     _received: tuple[int, ...] = field(default=(), init=False)
     """The version of the last round."""
@@ -35,13 +36,24 @@ class Beats:
     _answers_after: float | None = field(default=None, init=False)
     """How long after a beat of the leader; None: before the first round."""
 
-    def next(self, node: str) -> msg.Beat:
-        """The one that is due."""
+    @property
+    def at(self) -> float:
+        """When the next one is due."""
+        return min(self._due_at, self._answer_at)
+
+    def ask(self, now: float) -> None:
+        """The leader may be awake again: the next one is due."""
+        self._due_at = now
+
+    def next(self, node: str, now: float) -> msg.Beat:
+        """The one that is due; it is on its way."""
+        self._answer_at = math.inf
+        self.sent(now)
         return msg.Beat(node, self._reported, self._received, self._echo)
 
     def sent(self, now: float) -> None:
-        """A message of this launcher is on its way, a beat or another one."""
-        self.at = now + self.pace.beat_s
+        """A message of this launcher is on its way."""
+        self._due_at = now + self.pace.beat_s
 
     def reported(self, cycle: int) -> None:
         """A rank of this node has reported to its monitor."""
@@ -49,7 +61,7 @@ class Beats:
 
     def leader_changes(self) -> None:
         """The beats of the leader before do not count."""
-        self._echo = 0
+        self._echo, self._answer_at = 0, math.inf
 
     def on_round(self, formed: msg.Round, node: str, now: float) -> None:
         """The leader learns that this launcher has it."""
@@ -60,10 +72,10 @@ class Beats:
             share = place.group_rank / len(formed.places) if place is not None else 1.0
             self._answers_after = share * self.pace.beat_s / 2
         elif formed.successors:
-            self.at = now
+            self._answer_at = now
 
     def on_leader_beat(self, beat: msg.LeaderBeat, now: float) -> None:
         """Answer it."""
         self._echo = beat.number
         if self._answers_after is not None and beat.number:
-            self.at = now + self._answers_after
+            self._answer_at = min(self._answer_at, now + self._answers_after)

@@ -283,7 +283,7 @@ class Member:
                 pass
             case _:
                 if self._leader.received(event, now, self.own_lease_s):
-                    self._beats.at = now
+                    self._beats.ask(now)
                 self._follow(event, now)
         self._on_time(now)
         self._leader.handled(now, self.next_deadline())
@@ -651,9 +651,8 @@ class Member:
             self._effects.append(LeaderMissing(self._leader.reported(now)))
         if any(isinstance(effect, msg.Message) for effect in self._effects):
             self._beats.sent(now)
-        elif now >= self._beats.at and not self._leader.is_leaderless:
-            self._send(self._beats.next(self.node))
-            self._beats.sent(now)
+        if now >= self._beats.at and not self._leader.is_leaderless:
+            self._send(self._beats.next(self.node, now))
 
     def _send(self, message: msg.Message) -> None:
         self._effects.append(message)
