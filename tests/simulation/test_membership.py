@@ -671,6 +671,30 @@ def test_no_ranks_outlive_the_lease_of_their_leader_by_its_own_beats(
         follower_of_a_leader_without_a_lease()
 
 
+def leader_that_dies_when_half_have_lost_it() -> None:
+    """It leads the other half, until one of these votes with the proof; another still has ranks."""
+    rules = Rules(NodePolicy(3, 4), max_restarts=20)
+    half = Partition(10.0, 2, frozenset({2, 3, 5}), 11.0)
+    about = {"faults": (half, Crash(21.6, 0)), "network": CALM, "work_s": 60.0, "proofs": 0.5}
+    for seed in range(40, 60):
+        Simulation(Scenario(6, rules, **about), seed).run()
+
+
+def forgets_when_others_died(self: Succession, nodes: Any, now: float) -> None:
+    """A candidate learns of a death, and not that ranks may have that leader's word."""
+    self._ended.update(nodes)
+
+
+def test_ranks_of_a_leader_that_has_died_are_waited_for_by_those_that_had_lost_it_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R-1: a leader by the votes of launchers that had heard nothing for long, and of one more."""
+    leader_that_dies_when_half_have_lost_it()
+    monkeypatch.setattr(Succession, "_note_ended", forgets_when_others_died)
+    with pytest.raises(Violation):
+        leader_that_dies_when_half_have_lost_it()
+
+
 def test_a_leader_that_is_cut_off_when_the_job_has_shrunk_by_silence_leads_again() -> None:
     """The launcher and the witness that have no vote in its last round wait for it."""
     rules = Rules(NodePolicy(1, 2), max_restarts=20, first_last_call_s=1.5)

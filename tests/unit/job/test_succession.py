@@ -436,3 +436,35 @@ def test_after_a_stop_a_later_cycle_may_have_begun() -> None:
     [give] = one.handle(Reached("b"), 1.3)
     assert isinstance(give, Give)
     assert not give.offer.is_sure
+
+
+# ---------------------------------------------------------------- ranks that may be alive
+SILENT = LeaderSilent("nothing came from it for 10.0 s", 9.5)
+
+
+def test_a_candidate_that_has_lost_a_silent_leader_learns_with_a_vote_when_that_one_has_died() -> (
+    None
+):
+    """It has led others until then, and their ranks have as long to end as its own had."""
+    one = following()
+    one.handle(SILENT, 10.0)
+    one.handle(Ready(join("b")), 10.1)
+    one.handle(offer("c", 1), 10.2)
+    [leads] = one.handle(offer("d", 1, ended=("a",)), 11.0)
+    assert isinstance(leads, Leads)
+    assert leads.ranks_until == 11.0 + PACE.silence_s
+    assert leads.leases_until == 10.0 + 9.5 - PACE.step_down_s, "the dead have none"
+
+
+def test_so_it_does_when_it_finds_that_one_dead_itself() -> None:
+    """And the others that are: each may have led meanwhile. A death counts from the first proof."""
+    one = following()
+    one.handle(SILENT, 10.0)
+    one.handle(Ready(join("b")), 10.1)
+    one.handle(PeerDied("a"), 11.0)
+    one.handle(PeerDied("e"), 12.0)
+    one.handle(PeerDied("a"), 13.0)
+    one.handle(offer("c", 1), 13.0)
+    [leads] = one.handle(offer("d", 1, ended=("a", "e")), 13.0)
+    assert isinstance(leads, Leads)
+    assert leads.ranks_until == 12.0 + PACE.silence_s

@@ -33,9 +33,9 @@ voter. Thus two candidates always need one launcher both.
 
 *When ranks may start.* Launchers from which no word came may have ranks, for as long as they need
 to find that their leader is silent (``fence_s``, and the time of a kill). So the next cycle begins
-``silence_s`` after the proof, or at once if every node of the last cycle has said that its ranks
-are gone, and none that a later cycle was being formed; without proof, ``takeover_s`` after the last
-beat of the leader that any voter has received.
+``silence_s`` after the last proof of a death that any voter has, or at once if every node of the
+last cycle has said that its ranks are gone, and none that a later cycle was being formed; without
+proof, ``takeover_s`` after the last beat of the leader that any voter has received.
 
 Invariants: R-1 (see :mod:`.leader`), and L-1: at most one launcher leads in a term.
 """
@@ -263,7 +263,7 @@ class Succession:
     """No later round can have been formed: no stop came, and no other leader had this vote."""
     _incident: int = field(default=0, init=False)
     _died_until: float = field(default=0.0, init=False)
-    """No ranks of the leader that has died are alive after that."""
+    """No ranks of leaders that have died are alive after that."""
     _silent_until: float = field(default=0.0, init=False)
     """The same of leaders that were silent, which this launcher and its voters have followed."""
     _followed: int = field(default=0, init=False)
@@ -477,8 +477,14 @@ class Succession:
         self._ready, self._candidate, self._bound_until = None, None, None
         self._tried, self._has_tried_leader = 0, False
 
+    def _note_ended(self, nodes: Iterable[str], now: float) -> None:
+        """Each may have led others until now: their ranks end no later than if it had died now."""
+        if not self._ended.issuperset(nodes):
+            self._ended.update(nodes)
+            self._died_until = now + self.pace.silence_s
+
     def _on_peer_died(self, node: str, now: float) -> None:
-        self._ended.add(node)
+        self._note_ended((node,), now)
         if self.is_leaderless and self._is_candidate(node):
             # It may have led already.
             self._is_sure = self._is_sure and self.allegiance is Allegiance.SEEKING
@@ -631,7 +637,7 @@ class Succession:
 
     # ------------------------------------------------------------ as a candidate
     def _on_offer(self, offer: msg.Offer, now: float) -> None:
-        self._ended.update(offer.ended)
+        self._note_ended(offer.ended, now)
         if offer.round is not None and self.is_leaderless:
             self._adopt(offer.round, now)
         formed = self.round

@@ -29,7 +29,6 @@ Invariants: R-1, and L-1 (see :mod:`.succession`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from holdfast.base.pure.common_events import TimePassed
@@ -156,18 +155,7 @@ class SuccessionByKey(Succession):
     def _on_offer(self, offer: msg.Offer, now: float) -> None:
         formed = self.round
         if not self._is_claiming or formed is None or offer.last > formed.version:
-            self._note_ended(offer.ended, now)
             super()._on_offer(offer, now)
             return
         self._note_ended(offer.ended, now)
         self._take(offer, now)
-
-    def _on_peer_died(self, node: str, now: float) -> None:
-        self._note_ended((node,), now)
-        super()._on_peer_died(node, now)
-
-    def _note_ended(self, nodes: Iterable[str], now: float) -> None:
-        """Each may have led, and ranks of its cycle end no later than if it had died now."""
-        if not self._ended.issuperset(nodes):
-            self._ended.update(nodes)
-            self._died_until = now + self.pace.silence_s
