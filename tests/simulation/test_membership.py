@@ -695,6 +695,19 @@ def test_ranks_of_a_leader_that_has_died_are_waited_for_by_those_that_had_lost_i
         leader_that_dies_when_half_have_lost_it()
 
 
+@pytest.mark.parametrize(("hosts", "apart"), [(16, 8), (70, 32)])
+def test_launchers_that_were_apart_are_back_with_their_leader_soon_after(
+    hosts: int, apart: int
+) -> None:
+    """All of its successors, and too few to elect one; the job needs them all."""
+    cut_s, work_s = 20.0, 20.0
+    rules = Rules(NodePolicy(hosts, hosts), max_restarts=1)
+    parted = Partition(10.0, 1, frozenset(range(1, 1 + apart)), cut_s)
+    result = run(Scenario(hosts, rules, faults=(parted,), network=CALM, work_s=work_s))
+    assert ({*result.exit_codes.values()}, result.cycles) == ({0}, 2)
+    assert result.virtual_s < 10.0 + cut_s + Pace().silence_s + 1.2 * work_s
+
+
 def test_a_leader_that_is_cut_off_when_the_job_has_shrunk_by_silence_leads_again() -> None:
     """The launcher and the witness that have no vote in its last round wait for it."""
     rules = Rules(NodePolicy(1, 2), max_restarts=20, first_last_call_s=1.5)

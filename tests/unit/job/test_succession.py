@@ -438,17 +438,64 @@ def test_after_a_stop_a_later_cycle_may_have_begun() -> None:
     assert not give.offer.is_sure
 
 
-# ---------------------------------------------------------------- ranks that may be alive
+# ---------------------------------------------------------------- the leader before
 SILENT = LeaderSilent("nothing came from it for 10.0 s", 9.5)
 
 
+def silent(node: str) -> tuple[Succession, list[object]]:
+    """It has lost its leader, without proof, and its ranks are gone."""
+    one = following()
+    one.handle(SILENT, 10.0)
+    return one, [*one.handle(Ready(join(node)), 10.1)]
+
+
+def sought(one: Succession, candidate: str, given_back_at: float) -> list[str]:
+    """The next two that it looks for, when that candidate has given the vote back."""
+    found: list[str] = []
+    effects = one.handle(Released(candidate, one.term + 1), given_back_at)
+    while len(found) < 2:
+        [approach] = effects
+        assert isinstance(approach, Approach)
+        found.append(approach.successor.node)
+        effects = one.handle(NotReached(found[-1]), given_back_at + 3.0)
+    return found
+
+
+def test_the_leader_before_is_asked_when_a_candidate_has_had_votes_in_vain() -> None:
+    """It may lead the others. The next successor keeps its turn."""
+    one, _ = silent("e")
+    one.handle(Reached("b"), 10.2)
+    assert sought(one, "b", 10.2 + PACE.ask_s) == ["a", "c"]
+
+
+def test_it_is_not_asked_when_a_vote_is_refused() -> None:
+    """Others may lose it a moment later, and its host may not answer."""
+    one, _ = silent("e")
+    one.handle(Reached("b"), 10.2)
+    assert sought(one, "b", 10.3) == ["c", "d"]
+
+
+def test_a_candidate_asks_it_when_its_own_votes_were_in_vain() -> None:
+    one, effects = silent("b")
+    assert effects == []
+    assert one.handle(TimePassed(), 10.1 + PACE.ask_s) == [Approach(Successor("a", "a", 1))]
+    assert one.handle(NotReached("a"), 18.0) == [Approach(Successor("c", "c", 1))]
+
+
+def test_votes_in_vain_for_that_leader_are_followed_by_the_next_successor() -> None:
+    one, _ = silent("e")
+    one.handle(Reached("b"), 10.2)
+    one.handle(Released("b", 2), 15.0)
+    one.handle(Reached("a"), 15.1)
+    assert sought(one, "a", 20.0) == ["c", "d"]
+
+
+# ---------------------------------------------------------------- ranks that may be alive
 def test_a_candidate_that_has_lost_a_silent_leader_learns_with_a_vote_when_that_one_has_died() -> (
     None
 ):
     """It has led others until then, and their ranks have as long to end as its own had."""
-    one = following()
-    one.handle(SILENT, 10.0)
-    one.handle(Ready(join("b")), 10.1)
+    one, _ = silent("b")
     one.handle(offer("c", 1), 10.2)
     [leads] = one.handle(offer("d", 1, ended=("a",)), 11.0)
     assert isinstance(leads, Leads)
@@ -458,9 +505,7 @@ def test_a_candidate_that_has_lost_a_silent_leader_learns_with_a_vote_when_that_
 
 def test_so_it_does_when_it_finds_that_one_dead_itself() -> None:
     """And the others that are: each may have led meanwhile. A death counts from the first proof."""
-    one = following()
-    one.handle(SILENT, 10.0)
-    one.handle(Ready(join("b")), 10.1)
+    one, _ = silent("b")
     one.handle(PeerDied("a"), 11.0)
     one.handle(PeerDied("e"), 12.0)
     one.handle(PeerDied("a"), 13.0)

@@ -22,8 +22,8 @@ that were elected in different terms are kept apart by their leases, and by a la
 returning to a leader of a lower term than one it has answered.
 
 A launcher that looks for a leader is sent on to the one that leads, or to the one that others are
-bound to. The leader before is asked as well, after the successors, or alone where there are none:
-it may lead the others, or need their votes to lead again.
+bound to. The leader before is asked as well, when a candidate has had its votes in vain, and after
+the successors, or alone where there are none: it may lead the others, or need votes to lead again.
 
 *The votes.* Those of the launchers of the last round, its spares too. A round may be on its way
 when its leader dies: a launcher that has it needs a majority of the round before as well, and of
@@ -273,6 +273,8 @@ class Succession:
     _leads_at: msg.Successor | None = field(default=None, init=False)
     """Where the leader serves."""
     _has_tried_leader: bool = field(default=False, init=False)
+    _was_in_vain: bool = field(default=False, init=False)
+    """A candidate has had votes, and too few: that leader may have the others."""
     _text: str = field(default="", init=False)
     _ended: set[str] = field(default_factory=set, init=False)
     _ready: Ready | None = field(default=None, init=False)
@@ -396,7 +398,7 @@ class Succession:
                 self._give_back(now)
                 if self._bound_until is not None and now >= self._bound_until:
                     self._is_sure = False  # it may lead
-                    self._seek(now)
+                    self._seek_after_vote(now)
                 if self._seeks_at is not None and now >= self._seeks_at:
                     self._seek(now)
             case _:
@@ -475,7 +477,7 @@ class Succession:
     def _lose_leader(self, text: str) -> None:
         self.allegiance, self._text = Allegiance.SEEKING, text
         self._ready, self._candidate, self._bound_until = None, None, None
-        self._tried, self._has_tried_leader = 0, False
+        self._tried, self._has_tried_leader, self._was_in_vain = 0, False, False
 
     def _note_ended(self, nodes: Iterable[str], now: float) -> None:
         """Each may have led others until now: their ranks end no later than if it had died now."""
@@ -505,7 +507,10 @@ class Succession:
         ahead, lost = released.ahead, self._leads_at
         if ahead is not None and (lost is None or ahead.node != lost.node):
             self._ahead = ahead
-        self._seek(now)
+        if now - self._given_at < self.pace.beat_s:
+            self._seek(now)  # it was refused
+        else:
+            self._seek_after_vote(now)
 
     def _on_known(self, known: LeaderKnown, now: float) -> None:
         """The next to be tried: also by one that has led until now, and names no successor.
@@ -519,6 +524,13 @@ class Succession:
             self._ahead = known.leads_at
             if self._seeks_at is not None:
                 self._seek(now)
+
+    def _seek_after_vote(self, now: float) -> None:
+        """The candidate had it for some time, and did not lead."""
+        candidate, leads_at = self._candidate, self._leads_at
+        if candidate is not None and leads_at is not None:
+            self._was_in_vain = not _is_one(candidate.node, leads_at.node)
+        self._seek(now)
 
     def _seek(self, now: float) -> None:
         """Vote in the next term that has a candidate."""
@@ -534,6 +546,12 @@ class Succession:
         if self._offers and self._may_lead(ready.join.node):
             self._stand(ready.join.node, now)
             return
+        former = self._former_leader(ready.join)
+        was_in_vain, self._was_in_vain = self._was_in_vain, False
+        if was_in_vain and former is not None and not _is_one(former.node, ready.join.node):
+            self.term += len(formed.successors[1:])  # it takes no turn of theirs
+            self._try(former, ready.join.node, now)
+            return
         for _ in formed.successors:
             if self._tried == len(formed.successors):
                 break
@@ -544,10 +562,9 @@ class Succession:
                 self.term -= 1
                 self._try(candidate, ready.join.node, now)
                 return
-        leads_at = self._leads_at
-        if leads_at is not None and self._may_return_to(leads_at, ready.join):
+        if former is not None:
             self._has_tried_leader = True
-            self._try(leads_at, ready.join.node, now)
+            self._try(former, ready.join.node, now)
             return
         self._tried, self._has_tried_leader = 0, False
         self._seeks_at = now + self.pace.beat_s
@@ -573,13 +590,14 @@ class Succession:
             self.term, self._candidate = self.term + 1, candidate
             self._vote_for_itself(now)
 
-    def _may_return_to(self, leads_at: msg.Successor, join: msg.Join) -> bool:
+    def _former_leader(self, join: msg.Join) -> msg.Successor | None:
         """It may lead the others, and be there again; or this one has led, and knows most."""
-        if self._has_tried_leader or not leads_at.port:
-            return False
-        if _is_one(leads_at.node, join.node):
-            return join.desc.serves > 0
-        return leads_at.node not in self._ended
+        former = self._leads_at
+        if former is None or not former.port or self._has_tried_leader:
+            return None
+        if _is_one(former.node, join.node):
+            return former if join.desc.serves > 0 else None
+        return None if former.node in self._ended else former
 
     def _vote_for_itself(self, now: float) -> None:
         assert self._ready is not None
@@ -762,7 +780,7 @@ class Succession:
                 del self._offers[own]
             self._release(votes, term + 1)
             if had_own and self._is_candidate(own):
-                self._seek(now)
+                self._seek_after_vote(now)
 
     def _elect(self) -> None:
         """Lead, if the launchers that are bound to this one are enough."""
