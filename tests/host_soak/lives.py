@@ -36,6 +36,14 @@ class Life(NamedTuple):
     """The last one."""
 
 
+class Awake(NamedTuple):
+    """A host that slept, in the moments in which it may run ranks beside their successors."""
+
+    host: int
+    since: float
+    until: float
+
+
 def noted(path: Path) -> list[Noted]:
     """All lines of one launcher's ranks that are whole."""
     if not path.exists():
@@ -65,35 +73,38 @@ def lives(host: int, lines: Iterable[Noted]) -> list[Life]:
     return list(found.values())
 
 
-def beside_s(all_lives: Iterable[Life], slept: Mapping[int, float]) -> float:
-    """For how long, at most, a rank worked beside one of a later cycle; 0: never.
+def beside_s(all_lives: Iterable[Life], slept: Mapping[int, float]) -> dict[int, float]:
+    """By host, for how long at most a rank of it worked beside one of a later cycle.
 
     ``slept``: until when the processes of a host could do nothing.
     """
     known = list(all_lives)
-    both = [(one, other) for one in known for other in known if one.cycle < other.cycle]
-    return max(
-        (
-            one.last_at - max(other.first_at, slept.get(one.host, other.first_at))
-            for one, other in both
-            if one.last_at > other.first_at
-        ),
-        default=0.0,
-    )
+    found: dict[int, float] = {}
+    for one in known:
+        for other in known:
+            if one.cycle < other.cycle and one.last_at > other.first_at:
+                since = max(other.first_at, slept.get(one.host, other.first_at))
+                found[one.host] = max(found.get(one.host, 0.0), one.last_at - since)
+    return found
 
 
 def _in_time(several: Iterable[Life]) -> list[Life]:
     return sorted(several, key=lambda life: life.first_at)
 
 
-def broken_rules(all_lives: Iterable[Life], lines: Iterable[Noted]) -> list[str]:
+def broken_rules(
+    all_lives: Iterable[Life], lines: Iterable[Noted], awake: Iterable[Awake] = ()
+) -> list[str]:
     """One owner of each rank of a cycle at a time, and a checkpoint that never goes back.
 
-    A cycle that only launchers without a majority knew may have its number again.
+    A cycle that only launchers without a majority knew may have its number again. A host that slept
+    may write a checkpoint over a newer one when it wakes, from which the next cycle then begins.
     """
     found = []
     owners: dict[tuple[int, int], list[Life]] = {}
+    hosts = {}
     for life in all_lives:
+        hosts[life.pid] = life.host
         owners.setdefault((life.cycle, life.rank), []).append(life)
     found += [
         f"rank {rank} of cycle {cycle} had {len(several)} owners: hosts "
@@ -101,14 +112,19 @@ def broken_rules(all_lives: Iterable[Life], lines: Iterable[Noted]) -> list[str]
         for (cycle, rank), several in owners.items()
         if any(one.last_at > other.first_at for one, other in pairwise(_in_time(several)))
     ]
+    moments = list(awake)
     step = cycle = -1
     for it in sorted(it for it in lines if it.what in ("checkpoint", "begins")):
         if it.what == "begins" and it.step < step:
             found.append(f"cycle {it.cycle} began at step {it.step} after checkpoint {step}")
         if it.what == "checkpoint":
-            if it.cycle < cycle or it.step <= step:
+            host = hosts.get(it.pid)
+            is_of_the_past = it.cycle < cycle and any(
+                host == one.host and one.since <= it.at <= one.until for one in moments
+            )
+            if not is_of_the_past and (it.cycle < cycle or it.step <= step):
                 found.append(
                     f"cycle {it.cycle} wrote step {it.step} after cycle {cycle} had written {step}"
                 )
-            step, cycle = it.step, it.cycle
+            step, cycle = it.step, max(it.cycle, cycle)
     return found
