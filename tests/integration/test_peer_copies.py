@@ -144,6 +144,19 @@ def test_without_a_free_slot_the_copy_is_turned_down(sender: CopyNode, receiver:
     assert steps(replica) == {3: True, 4: True}
 
 
+def test_a_copy_overwrites_nothing_when_the_ranks_of_the_receiver_are_gone(
+    sender: CopyNode, receiver: CopyNode
+) -> None:
+    """Its leader may choose any of what is there for the next cycle."""
+    own, replica = sender.arena(), receiver.hold(0)
+    taken(replica, 0, 3)
+    taken(replica, 1, 4)
+    replica.list_all(is_shared=True)
+    sender.push(own, taken(own, 0, 5), receiver)
+    assert "that the next cycle may begin from" in sender.outcome().why
+    assert steps(replica) == {3: True, 4: True}
+
+
 @pytest.mark.parametrize(
     ("n_bytes", "rank", "why"),
     [

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.arena.pure import peer_messages
 from holdfast.arena.pure.snapshots import Held, Holdings, SnapshotId
-from holdfast.job.pure.member import MemberPhase
 from holdfast.job.pure.member_messages import (
     HoldingsRead,
     KeepStep,
@@ -217,12 +217,21 @@ class Copies:
             keeping.answer(CopySent(order.rank, order.snapshot, order.node))
             return
         self._promises.check_write(slot)
+        self._promises.check_copy(target.name, theirs.arenas, slot)
         writer = object()
         slot.held, slot.state, slot.writer = None, None, writer
         end = partial(self._end, one, target, order, source, held, slot, writer)
         if self._rng.random() < _FAILS:
-            end = partial(self._fail, keeping, order, "the connection is lost")
+            end = partial(self._break_off, keeping, order, slot, writer, "the connection is lost")
         self._clock.call_in(takes_s, end)
+
+    def _break_off(
+        self, keeping: SimulatedKeeping, order: SendCopy, slot: Slot, writer: object, why: str
+    ) -> None:
+        """The slot is void, and free for the next copy."""
+        if slot.writer is writer:
+            slot.writer = None
+        self._fail(keeping, order, why)
 
     def _end(
         self,
@@ -238,9 +247,8 @@ class Copies:
         if keeping is None or not one.alive or one.has_quit:
             return
         is_there = target.alive and not target.has_quit and slot.writer is writer
-        has_joined = target.core.member.phase is MemberPhase.WAITING
-        if not is_there or has_joined or source.held != held:
-            self._fail(keeping, order, "it has changed")
+        if not is_there or source.held != held:
+            self._break_off(keeping, order, slot, writer, "it has changed")
             return
         slot.held, slot.state, slot.writer = held, source.state, None
         slot.is_bad, slot.found_by = source.is_bad or self._rng.random() < GOES_BAD, ""
@@ -255,15 +263,16 @@ def slot_for(arenas: SimulatedArenas, order: SendCopy, snapshot: SnapshotId) -> 
     """Where a node puts what it is sent; the slot that holds it, if one does."""
     slots = arenas.slots.get(order.rank) or arenas.replica(order.rank)
     has_it = [it for it in slots if it.held is not None and it.held.id == snapshot]
-    free = [it for it in slots if it.held is None and it.writer is None]
-    old = [it for it in slots if it.held is not None and not is_untouchable(it.held, order)]
-    old.sort(key=lambda it: it.held.id if it.held is not None else snapshot)
-    return next(iter((*has_it, *free, *old)), None)
+    if has_it:
+        return has_it[0]
+    usable = {index: it.held for index, it in enumerate(slots) if it.writer is None}
+    index = peer_messages.slot_for(usable, untouchable(order), is_listed=arenas.is_listed)
+    return None if index is None else slots[index]
 
 
-def is_untouchable(held: Held, order: SendCopy) -> bool:
+def untouchable(order: SendCopy) -> frozenset[int]:
     """The transfer names the kept step."""
-    return held.step == order.kept
+    return frozenset({order.kept})
 
 
 class KeptPromises:
@@ -294,6 +303,11 @@ class KeptPromises:
         """T-2."""
         safe = self.state is not None and slot.state is self.state and slot.held is not None
         self._check(not safe, f"T-2: {slot.held}, which is kept, is overwritten")
+
+    def check_copy(self, node: str, arenas: SimulatedArenas, slot: Slot) -> None:
+        """T-2, at another node than that of the rank."""
+        safe = arenas.is_listed and slot.held is not None
+        self._check(not safe, f"T-2: a copy overwrites {slot.held}, which {node} has listed")
 
     def check_kept(self, kept: Kept) -> None:
         """All ranks have it, and their peers."""

@@ -103,6 +103,8 @@ class SimulatedArenas:
     """By rank of this node, the node that sends the snapshot that it begins from;"""
     awaited: dict[int, SnapshotId] = field(default_factory=dict)
     """that snapshot, until it is here."""
+    is_listed: bool = False
+    """The leader has a list of what is here, or is about to."""
 
     def begin(self, formed: Round, place: CyclePlace) -> None:
         """Ranks are about to start."""
@@ -130,7 +132,7 @@ class SimulatedArenas:
                 kept[rank] += [Slot() for _ in range(self.n_slots - len(kept[rank]))]
             elif rank not in kept:
                 kept[rank] = free.pop() if free else [Slot() for _ in range(self.n_slots)]
-        self.slots = kept
+        self.slots, self.is_listed = kept, False
 
     def all_slots(self) -> list[Slot]:
         """Of its own ranks and of others."""
@@ -152,6 +154,7 @@ class SimulatedArenas:
 
     def holdings(self) -> Holdings:
         """When the ranks are gone."""
+        self.is_listed = True
         held = [
             slot.held for slots in self.slots.values() for slot in slots if slot.held is not None
         ]

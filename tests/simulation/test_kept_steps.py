@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.arena.pure import beginning, kept_steps, trust
+from holdfast.arena.pure import beginning, kept_steps, peer_messages, trust
 from holdfast.arena.pure.snapshots import (
     Ancestor,
     DamagedCopy,
+    Held,
     Holdings,
     Refused,
     Restore,
@@ -81,6 +82,7 @@ def test_no_history_that_loses_nodes_begins_from_a_state_older_than_the_kept_ste
 
 # ---------------------------------------------------------------- planted bugs
 _ask, _slot_to_write = Keeping._ask, SimulatedArenas.slot_to_write
+_slot_for = peer_messages.slot_for
 
 
 def no_name_in_the_decision(self: Keeping, step: int) -> Keep:
@@ -88,8 +90,14 @@ def no_name_in_the_decision(self: Keeping, step: int) -> Keep:
     return Keep(asked.cycle, asked.step)
 
 
-def no_name_in_the_transfer(*_: object) -> bool:
-    return False
+def no_name_in_the_transfer(*_: object) -> frozenset[int]:
+    return frozenset()
+
+
+def whatever_is_listed(
+    usable: Mapping[int, Held | None], kept: frozenset[int], **_: bool
+) -> int | None:
+    return _slot_for(usable, kept)
 
 
 def no_pin(self: SimulatedArenas, rank: int) -> object:
@@ -180,7 +188,8 @@ def damage_more(monkeypatch: pytest.MonkeyPatch) -> None:
     ("kind", "name", "bug"),
     [
         (Keeping, "_ask", no_name_in_the_decision),
-        (simulated_kept_steps, "is_untouchable", no_name_in_the_transfer),
+        (simulated_kept_steps, "untouchable", no_name_in_the_transfer),
+        (peer_messages, "slot_for", whatever_is_listed),
         (SimulatedArenas, "slot_to_write", no_pin),
         (state_choice, "kept_step", forgotten),
         (state_choice, "kept_step", only_of_the_leader),
@@ -200,7 +209,7 @@ def test_the_simulator_finds_that_one_slot_for_each_rank_of_a_peer_is_too_few(
 ) -> None:
     """The next step has no place but that of the kept one."""
     monkeypatch.setattr(simulated_snapshots, "REPLICA_SLOTS", 1)
-    monkeypatch.setattr(simulated_kept_steps, "is_untouchable", no_name_in_the_transfer)
+    monkeypatch.setattr(simulated_kept_steps, "untouchable", no_name_in_the_transfer)
     with pytest.raises(Violation):
         simulate_all()
 

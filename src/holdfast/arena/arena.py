@@ -211,19 +211,39 @@ class ArenaMemory:
         """Steps that the rank does not overwrite."""
         return frozenset(self.words[word] for word in layout.PINS) - {0}
 
+    def list_all(self, *, is_shared: bool) -> list[HeldSlot]:
+        """The snapshots here, which stay until :meth:`unlist`: no other node's copy overwrites one.
+
+        ``is_shared``: such a copy may be about to, and then that slot is none of them. Else only
+        the rank wrote here, which is gone.
+        """
+        self.pin(layout.LISTED, 1)
+        claimed = (self.words[layout.WRITES] - 1) % layout.MAX_SLOTS
+        is_claimed = is_shared and self.words[layout.WRITES] > 0
+        return [it for it in self.all_held() if not (is_claimed and it.slot == claimed)]
+
+    def unlist(self) -> None:
+        """Another cycle begins: snapshots that it does not need may be overwritten."""
+        self.pin(layout.LISTED, 0)
+
+    @property
+    def is_listed(self) -> bool:
+        """Nothing here is overwritten."""
+        return self.words[layout.LISTED] != 0
+
     def claim(self, index: int, step: int) -> None:
-        """The rank is about to write slot ``index``: :meth:`may_write` says whether it may."""
+        """Its writer is about to write slot ``index``: :meth:`may_write` says whether it may."""
         self.words[layout.WRITES] = 1 + index + layout.MAX_SLOTS * step
         with self._barrier:
             pass
 
     def may_write(self, index: int) -> bool:
-        """Whether slot ``index``, which was claimed, holds no pinned snapshot."""
+        """Whether slot ``index``, which was claimed, holds no snapshot that stays."""
         found = self.held(index)
-        return found is None or found.held.step not in self.pins()
+        return found is None or not (self.is_listed or found.held.step in self.pins())
 
     def unclaim(self) -> None:
-        """The rank writes no slot."""
+        """Its writer writes no slot."""
         with self._barrier:
             pass
         self.words[layout.WRITES] = 0

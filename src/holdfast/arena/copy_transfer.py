@@ -146,6 +146,7 @@ class CopyMemory:
             ArenaError: It is no memory for snapshots.
         """
         self.memory = ArenaMemory(fd)
+        self.memory.unclaim()  # of a process that died
         self.bytes_max = bytes_max
         self.busy = threading.Lock()
         self.is_dropped = False
@@ -173,21 +174,35 @@ class CopyMemory:
         with self.busy:
             os.close(self.memory.fd)
 
-    def slot_for(self, begins: CopyBegins) -> int | None:
-        """The slot for a copy; None: it is held already.
+    def room_for(self, begins: CopyBegins) -> int | None:
+        """The slot for a copy, which holds no snapshot from now on; None: it is held already.
 
         Raises:
             LinkError: There is none.
+            OSError: There is no memory for it.
         """
         memory, held = self.memory, begins.held
         if _found(memory, held) is not None:
             return None
         slots = memory.slots() or range(min(_SLOTS, memory.max_slots))
         usable = {index: of.held if (of := memory.held(index)) else None for index in slots}
-        index = slot_for(usable, memory.pins() | {begins.kept})
+        index = slot_for(usable, memory.pins() | {begins.kept}, is_listed=memory.is_listed)
         if index is None:
-            raise LinkError("would overwrite the step that is kept")
+            raise LinkError(self._why_not())
+        memory.reserve(index, begins.n_bytes)
+        try:
+            memory.claim(index, held.step)
+            if not memory.may_write(index):
+                raise LinkError(self._why_not())
+            memory.begin(index)
+        finally:
+            memory.unclaim()
         return index
+
+    def _why_not(self) -> str:
+        if self.memory.is_listed:
+            return "would overwrite a snapshot that the next cycle may begin from"
+        return "would overwrite the step that is kept"
 
 
 class Receiving:
@@ -251,7 +266,7 @@ class Receiving:
             copies.stream, copies.last_byte_at = self._stream, clock.monotonic()
             if copies.is_dropped:
                 raise LinkError(f"this node holds no copies of rank {held.rank}")
-            if (index := copies.slot_for(begins)) is not None:
+            if (index := copies.room_for(begins)) is not None:
                 self._fill(copies, index, begins)
         finally:
             copies.stream = None
@@ -259,8 +274,6 @@ class Receiving:
 
     def _fill(self, copies: CopyMemory, index: int, begins: CopyBegins) -> None:
         memory, stream, held = copies.memory, self._stream, begins.held
-        memory.reserve(index, begins.n_bytes)
-        memory.begin(index)
 
         def going_on(_at: int) -> None:
             copies.last_byte_at = clock.monotonic()

@@ -191,6 +191,8 @@ class Arenas(Part):
         for arena in self._arenas:
             if id(arena) not in in_use and not any(arena.memory.all_held()):
                 self._free(arena)
+        for arena in (*self._arenas, *self._replicas.values()):
+            arena.memory.unlist()
 
     def _adopt(self, lineage: tuple[Ancestor, ...]) -> None:
         """A rank that comes here from another node has its state in a replica."""
@@ -297,7 +299,10 @@ class Arenas(Part):
             yield from self._held_in(arena)
 
     def _held_in(self, arena: _Arena) -> Iterator[Held]:
-        for slot in arena.memory.all_held():
+        """For the leader's list: no copy of another node overwrites any of it."""
+        awaiting = (self._of_rank[rank] for rank in self._awaiting & self._of_rank.keys())
+        is_shared = any(arena is it for it in (*awaiting, *self._replicas.values()))
+        for slot in arena.memory.list_all(is_shared=is_shared):
             if (held := self._with_term(slot.held)) is not None:
                 yield held
 

@@ -27,6 +27,7 @@ from holdfast.arena.pure.snapshots import (
     OF_A_FILE,
     Ancestor,
     Beginning,
+    CopySource,
     Held,
     Refused,
     Restore,
@@ -302,6 +303,39 @@ def test_a_copy_for_another_node_is_listed_if_the_own_ranks_hold_that_step() -> 
     replicate(node, 2, 5)
     replicate(node, 3, 4)
     assert node.held() == [(0, 5), (1, 5), (2, 5)]
+    node.arenas.close()
+
+
+def test_what_a_node_has_listed_stays_until_its_next_cycle() -> None:
+    node = Node(keeps=True)
+    node.arenas.begin(*four(0, None))
+    for rank in (0, 1):
+        node.open(rank)
+        node.take(rank, 5, 0, world=4)
+    memories = [replicate(node, 2, 5), *node.ranks.values()]
+    assert not any(it.is_listed for it in memories)
+    assert node.held() == [(0, 5), (1, 5), (2, 5)]
+    assert all(it.is_listed for it in memories)
+    node.arenas.begin(*four(1, Beginning(Restore(FIVE, 4, 1), (Ancestor(0, 0, 0, 5),))))
+    assert not any(it.is_listed for it in memories)
+    node.arenas.close()
+
+
+def test_a_list_leaves_out_what_a_copy_is_about_to_overwrite() -> None:
+    """In memory of other nodes' ranks, and of a rank that waits for its snapshot."""
+    node = Node(keeps=True)
+    node.arenas.begin(*four(0, None))
+    for rank in (0, 1):
+        node.open(rank)
+        node.take(rank, 5, 0, world=4)
+        node.ranks[rank].claim(0, 7)  # it died there
+    replicate(node, 2, 5).claim(0, 7)
+    assert node.held() == [(0, 5), (1, 5)]
+    source = CopySource(0, "n1")
+    beginning = Beginning(Restore(FIVE, 4, 1, sources=(source,)), (Ancestor(0, 0, 0, 5),))
+    node.arenas.begin(*four(1, beginning))
+    node.ranks[0].claim(0, 7)
+    assert (0, 5) not in node.held()
     node.arenas.close()
 
 

@@ -22,6 +22,9 @@ first, and then reads that of the other, so that one of them sees the other at l
 
     the rank     WRITES := the slot; reads the pins: is the slot's step among them, it takes another
     the other    pin := step; reads WRITES: is it the slot that holds the step, it came too late
+
+So does the process that writes copies of other nodes' snapshots, with its launcher's ``LISTED`` in
+the place of a pin: from then on it overwrites no snapshot.
 """
 
 from __future__ import annotations
@@ -47,7 +50,8 @@ SPENT_NS = 10  # the time that they have cost the training since then, all toget
 KEEP = 11  # the step that is to be kept at a peer node; 0: none. The launcher's, as the next
 KEPT = 12  # the step that is kept there; 0: none
 RESCUE = 13  # the step that is being written to disk (holdfast rescue); 0: none. That command's
-WRITES = 14  # the copy that the rank makes or begins: 1 + slot + MAX_SLOTS * step; 0: none
+WRITES = 14  # the copy that its writer makes or begins: 1 + slot + MAX_SLOTS * step; 0: none
+LISTED = 15  # the leader has a list of these snapshots, so they stay; 0: no. The launcher's
 PINS = (KEEP, KEPT, RESCUE)
 """Words that name a step: the slot that holds it is not written."""
 

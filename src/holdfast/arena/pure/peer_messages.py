@@ -242,16 +242,19 @@ def is_nonce(value: str) -> bool:
     return len(value) == 2 * NONCE_BYTES and not value.strip("0123456789abcdef")
 
 
-def slot_for(usable: Mapping[int, Held | None], kept: frozenset[int]) -> int | None:
+def slot_for(
+    usable: Mapping[int, Held | None], kept: frozenset[int], *, is_listed: bool = False
+) -> int | None:
     """The slot that a copy is written to; None: all hold snapshots that stay.
 
     Args:
         usable: The snapshot in each slot, or None.
         kept: Steps that are not overwritten.
+        is_listed: The leader has a list of them, and may choose any: none is overwritten.
     """
     free = {index: it for index, it in usable.items() if it is None or it.step not in kept}
     empty = [index for index, it in free.items() if it is None]
-    if empty:
-        return min(empty)
+    if empty or is_listed:
+        return min(empty, default=None)
     held = {index: it.id for index, it in free.items() if it is not None}
     return min(held, key=held.__getitem__, default=None)
