@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.arena.pure import peer_messages
 from holdfast.arena.pure.snapshots import Held, Holdings, SnapshotId
+from holdfast.job.pure.member import MemberPhase
 from holdfast.job.pure.member_messages import (
     HoldingsRead,
     KeepStep,
@@ -251,6 +252,7 @@ class Copies:
             self._break_off(keeping, order, slot, writer, "it has changed")
             return
         slot.held, slot.state, slot.writer = held, source.state, None
+        slot.is_late = target.core.member.phase is MemberPhase.WAITING
         slot.is_bad, slot.found_by = source.is_bad or self._rng.random() < GOES_BAD, ""
         self._arrived(target, order.rank)
         if target.keeping is not None:

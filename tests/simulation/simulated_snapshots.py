@@ -81,6 +81,8 @@ class Slot:
     """The node whose rank has found that."""
     writer: object = None
     """The transfer that writes it."""
+    is_late: bool = False
+    """It has come when the node had joined already, so the leader does not know of it."""
 
 
 @dataclass
@@ -133,6 +135,8 @@ class SimulatedArenas:
             elif rank not in kept:
                 kept[rank] = free.pop() if free else [Slot() for _ in range(self.n_slots)]
         self.slots, self.is_listed = kept, False
+        for slot in self.all_slots():
+            slot.is_late = False
 
     def all_slots(self) -> list[Slot]:
         """Of its own ranks and of others."""
@@ -506,6 +510,8 @@ class SnapshotPromises:
             for slot in [*own, *arenas.replicas_in_use()]:
                 held, state = slot.held, slot.state
                 if held is None or state is None or held.id in refused or slot.found_by:
+                    continue
+                if slot.is_late:
                     continue
                 rank = held.rank
                 is_own = place.rank_offset <= rank < place.rank_offset + place.nproc
