@@ -53,9 +53,11 @@ def copies() -> Iterator[CopyMemory]:
 
 
 @pytest.fixture
-def launcher(copies: CopyMemory) -> ArenaMemory:
+def launcher(copies: CopyMemory) -> Iterator[ArenaMemory]:
     """The same memory, as its launcher has it."""
-    return ArenaMemory(os.dup(copies.memory.fd))
+    memory = ArenaMemory(os.dup(copies.memory.fd))
+    yield memory
+    os.close(memory.fd)
 
 
 def listed(launcher: ArenaMemory) -> list[int]:
