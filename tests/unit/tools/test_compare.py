@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.tools.commands import main
-from holdfast.tools.report.compare import are_two_jobs, compared_as_text, rows_of
+from holdfast.tools.report.compare import are_two_jobs, compared_as_html, compared_as_text, rows_of
 from holdfast.tools.report.report import story_of
 from holdfast.tools.run.run_files import read_run
 from tests.unit.made_events import HANG, THEN_WELL, event, of_rank
@@ -78,6 +78,19 @@ def test_the_command_compares_runs_of_two_jobs_and_adds_up_the_nodes_of_one(
     capsys.readouterr()
     assert main("report", [words[0], str(other)]) == 0
     assert "2 nodes, 4 ranks" in capsys.readouterr().out
+
+
+def test_the_page_is_named_after_both_scripts_and_names_no_fact_that_neither_run_has(
+    tmp_path: Path,
+) -> None:
+    folders = [
+        _write(tmp_path / name, _ported(_WELL, port, commit=""), run_id=name, name=f"{name}.py")
+        for port, name in enumerate(("one", "two"), 11)
+    ]
+    a, b = (story_of(read_run([folder])) for folder in folders)
+    assert "<h1>one.py and two.py: two runs compared</h1>" in compared_as_html(a, b)
+    assert "<h1>one.py: two runs compared</h1>" in compared_as_html(a, a)
+    assert "commit" not in {row.what for row in rows_of(a, b)}
 
 
 def test_a_node_that_never_had_ranks_belongs_to_the_job_of_its_name(tmp_path: Path) -> None:

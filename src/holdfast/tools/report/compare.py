@@ -135,7 +135,8 @@ def _inputs(a: LaunchFacts, b: LaunchFacts) -> Iterator[ComparedFact]:
         return  # of a version up to 0.6
     for name in dict.fromkeys((*a.versions, *b.versions)):
         yield _row(name, a.versions.get(name, _NONE), b.versions.get(name, _NONE))
-    yield _row("commit", commit(a) or _NONE, commit(b) or _NONE)
+    if commit(a) or commit(b):
+        yield _row("commit", commit(a) or _NONE, commit(b) or _NONE)
     yield _row("folder", a.folder, b.folder)
     options = [list(_options(facts.command)) for facts in (a, b)]
     only = [
@@ -198,7 +199,8 @@ def _cells(what: str, a: str, b: str) -> list[str]:
 def compared_as_html(a: Story, b: Story) -> str:
     """One page; needs no network."""
     rows = rows_of(a, b)
-    body = [f"<h1>{escape(a.run.name)}: two runs compared</h1>"]
+    title = f"{' and '.join(dict.fromkeys([a.run.name, b.run.name]))}: two runs compared"
+    body = [f"<h1>{escape(title)}</h1>"]
     body += [f"<p class='dim'>{escape(name)}</p>" for name in names_of(a, b)]
     body.append("<div class='card scroll'><table class='two'><thead><tr><th><th>A<th>B</thead>")
     for row in rows:
@@ -208,7 +210,7 @@ def compared_as_html(a: Story, b: Story) -> str:
     body.append("</table></div>")
     if same := _same(rows):
         body.append(f"<p class='dim'>The same in both: {escape(same)}</p>")
-    return page_of(f"{a.run.name}: two runs compared", body)
+    return page_of(title, body)
 
 
 def compared_as_json(a: Story, b: Story) -> dict[str, Any]:
