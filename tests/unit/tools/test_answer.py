@@ -89,6 +89,7 @@ def test_of_a_mismatch_it_shows_the_lines_and_stacks_of_both_sides(tmp_path: Pat
     assert rows["where"] == f"rank 1: {sides[0]}; rank 0: {sides[1]}"
     assert rows["why"] == "rank 1 called `broadcast`"
     text, page = as_text(story), as_html(story)
+    assert "rank 1 called <code>broadcast</code>" in page
     for line in (21, 23):
         assert f"sync train.py:{line}" in text
         assert f"<b>&gt; sync  /home/me/train.py:{line}</b>" in page

@@ -20,7 +20,7 @@ from holdfast.base.pure.wording import count, duration, restarts
 from holdfast.events.pure.schema import LaunchFacts
 from holdfast.events.run.accounts import ACCOUNTS, LABELS
 from holdfast.tools.report.report import SCHEMA_VERSION, Story, as_json
-from holdfast.tools.report.report_html import page_of
+from holdfast.tools.report.report_html import marked_up, page_of
 from holdfast.tools.report.report_text import end
 from holdfast.tools.report.run_facts import commit
 from holdfast.tools.report.snapshot_facts import RunSnapshots
@@ -205,7 +205,7 @@ def compared_as_html(a: Story, b: Story) -> str:
     body.append("<div class='card scroll'><table class='two'><thead><tr><th><th>A<th>B</thead>")
     for row in rows:
         if not row.is_equal:
-            cells = "".join(f"<td>{escape(text)}" for text in (row.what, row.a, row.b))
+            cells = "".join(f"<td>{marked_up(text)}" for text in (row.what, row.a, row.b))
             body.append(f"<tr>{cells}")
     body.append("</table></div>")
     if same := _same(rows):

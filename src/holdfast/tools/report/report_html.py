@@ -6,6 +6,7 @@ keys, or a click on a cycle). ``report_page.html`` has style and script.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
@@ -53,6 +54,11 @@ def as_html(story: Story) -> str:
     return page_of(title, body, _row_px(rows), _row_px(rows) * max(1, len(rows)) + _steps_px(story))
 
 
+def marked_up(text: str) -> str:
+    """A sentence, its `code` in the font of code."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
 def page_of(title: str, body: Iterable[str], row_px: int = 0, height_px: int = 0) -> str:
     """A page with this body, in the style of a report."""
     page = Path(__file__).with_name("report_page.html").read_text(encoding="utf-8")
@@ -93,11 +99,11 @@ def _head(story: Story) -> Iterator[str]:
 
 def _answer(story: Story) -> Iterator[str]:
     answer = answer_of(story)
-    yield f'<div class="card answer {answer.look}"><h2>{escape(answer.title)}</h2>'
+    yield f'<div class="card answer {answer.look}"><h2>{marked_up(answer.title)}</h2>'
     if answer.rows:
         yield "<dl>"
         for label, text in answer.rows:
-            yield f'<dt>{label}<dd class="{label}">{escape(text)}'
+            yield f'<dt>{label}<dd class="{label}">{marked_up(text)}'
         yield "</dl>"
     yield "</div>"
 
@@ -277,7 +283,7 @@ def _cycles(story: Story) -> Iterator[str]:
             f'<tr data-from="{row["at_s"]}" data-until="{row["until_s"]}">'
             f'<td class="n">{row["cycle"]}' + "".join(f'<td class="n">{cell}' for cell in cells)
         )
-        yield f"<td>{escape(failure.get('fault') or failure.get('ended_by') or '')}"
+        yield f"<td>{marked_up(failure.get('fault') or failure.get('ended_by') or '')}"
         for key in ("ranks_started_after_s", "steps_after_s"):
             after = failure.get(key)
             yield f'<td class="n">{"" if after is None else "+" + duration(after)}'
@@ -303,13 +309,13 @@ def _fault(fault: RepeatedFailure, *, is_known: bool) -> Iterator[str]:
         kind = f"{last.incident.kind}, {last.incident.confidence} confidence"
         sure = f' <span class="dim">{escape(kind)}</span>'
     yield f"<details{' open' if is_known else ''}>"
-    yield f"<summary>{escape(last.what)}{more}{sure}</summary>"
+    yield f"<summary>{marked_up(last.what)}{more}{sure}</summary>"
     rows = [("where", last.where), ("why", last.why), ("do", last.advice)] if not is_known else []
     if last.incident is not None:
         rows.append(("done", "; ".join(done_lines(last.incident))))
     yield "<dl>"
     for label, text in rows:
-        yield f"<dt>{label}<dd>{escape(text)}" if text else ""
+        yield f"<dt>{label}<dd>{marked_up(text)}" if text else ""
     for each in fault.failures[-_TIMES_MAX:]:
         after = "; ".join(filter(None, [in_words(each.times), escape(each.source)]))
         yield f"<dt>cycle {each.cycle}<dd>at {duration(each.at_s)} <span class='dim'>{after}</span>"
@@ -326,7 +332,7 @@ def _fault(fault: RepeatedFailure, *, is_known: bool) -> Iterator[str]:
 def _groups(groups: Iterable[Group]) -> Iterator[str]:
     for group in groups:
         where = f": {group.text}" if group.text else ""
-        yield f"<div><b>{named(group.ranks)}</b>{escape(where)}</div>"
+        yield f"<div><b>{named(group.ranks)}</b>{marked_up(where)}</div>"
         threads = threads_in(group.stack)
         if not threads:
             yield f"<pre>{escape(group.stack)}</pre>" if group.stack else ""
@@ -356,8 +362,8 @@ def _stalls(stalls: Sequence[Incident]) -> Iterator[str]:
     yield f"<h2>{STALLS}</h2><div class='card'>"
     for one in stalls:
         yield f"<details{' open' if one is stalls[0] else ''}>"
-        yield f"<summary>cycle {one.cycle}: {escape(one.reason)}</summary>"
-        yield f"<p>{escape(one.next)}</p>" if one.next else ""
+        yield f"<summary>cycle {one.cycle}: {marked_up(one.reason)}</summary>"
+        yield f"<p>{marked_up(one.next)}</p>" if one.next else ""
         yield from _groups(one.groups)
         yield f"<code class='dim'>{escape(str(one.path))}</code></details>"
     yield "</div>"
