@@ -13,9 +13,9 @@ from holdfast.base.pure.wording import nearest
 _USAGE = """\
 usage: holdfast COMMAND ...
 
-  doctor   check this host and a command line of ft_launcher, and tell what will
+  doctor   check this host and a command line of ft_launcher, and say what will
            happen on each kind of fault, with times; starts nothing
-  report   tell the story of a run: where its time went, what failed, incidents
+  report   what failed in a run, why, and where its time went
   explain  the meaning of lines of the log, and what to do
   runs     list runs, the newest 20 by script
   prune    remove the folders of old runs

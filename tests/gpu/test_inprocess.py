@@ -332,7 +332,7 @@ def test_a_rank_with_a_lost_context_leaves(ranks: RankStarter, group: str, found
 
 @pytest.mark.gpu(33, 60)
 def test_a_launcher_replaces_a_rank_with_a_lost_context(ft: Launcher, found: Found) -> None:
-    """A rank whose context is lost leaves its Wrapper, and the launcher's next process goes on."""
+    """A rank whose context is lost leaves its Wrapper; the launcher's next process continues."""
     job = ft.start("--max-restarts=1", *PLAIN, ft.script(LOST_UNDER_LAUNCHER))
     assert job.wait(55.0) == 0, job.stderr[-3000:]
     called = [(note["cycle"], note["iteration"]) for note in notes(job, "called")]
@@ -382,7 +382,7 @@ def test_several_groups_are_aborted_and_recorded(
 
 @pytest.mark.gpu(40, 60)
 def test_two_ranks_of_one_gpu_restart_with_gloo(ranks: RankStarter, found: Found) -> None:
-    """Two ranks with CUDA tensors and gloo: the one that waits is freed and both go on."""
+    """Two ranks with CUDA tensors and gloo: the one that waits is freed and both continue."""
     job = job_of(ranks, 2, TWO, BACKEND="gloo")
     ended(job, 0, 0)
     found.figure("fault to function again, s, of the rank that waited", job.notes(0, "again_s")[0])
@@ -390,7 +390,7 @@ def test_two_ranks_of_one_gpu_restart_with_gloo(ranks: RankStarter, found: Found
 
 @pytest.mark.gpu(41, 75)
 def test_two_ranks_restart_with_nccl(ranks: RankStarter, found: Found) -> None:
-    """Two ranks in an NCCL collective: the one that waits is freed, and both go on."""
+    """Two ranks in an NCCL collective: the one that waits is freed, and both continue."""
     job = job_of(ranks, 2, TWO, BACKEND="", **NCCL)
     codes = job.wait(70.0)
     refused: list[Any] = [*job.notes(0, "refused"), *job.notes(1, "refused")]

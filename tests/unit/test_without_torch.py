@@ -78,6 +78,6 @@ def test_a_launcher_whose_torch_does_not_load_ends_with_one_line(
 
     [line] = ended.stderr.splitlines()
     assert ended.returncode == 1
-    assert line.startswith("ft_launcher: cannot go on: torch cannot be imported by")
+    assert line.startswith("ft_launcher: cannot continue: torch cannot be imported by")
     assert source.split("'")[1].replace("\\n", " ") in line
     assert "install torch there, or use --rdzv-backend c10d" in line

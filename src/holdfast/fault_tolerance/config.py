@@ -550,11 +550,11 @@ def resolve(args: object, *, is_lenient: bool = False) -> Resolved:
         except SectionNotFoundError as error:
             if not (is_lenient or is_missing_allowed):
                 raise ConfigError(f"{error}{_meant_section(error.keys)}") from None
-            warnings.append(f"{error}{_meant_section(error.keys)}; going on without it")
+            warnings.append(f"{error}{_meant_section(error.keys)}; continuing without it")
         except FileNotFoundError:
             if not is_missing_allowed:
                 raise
-            warnings.append(f"{path}: no such file; going on without it, as asked")
+            warnings.append(f"{path}: no such file; continuing without it, as asked")
     for name, setting in SETTINGS.items():
         value = getattr(args, f"ft_{name}", None)
         if value is None:
@@ -648,7 +648,7 @@ def _load(path: str, args: object = None, *, is_lenient: bool) -> Resolved:
         raise ConfigError("; ".join([problem, *only_options, remedy]))
     warnings = [f"{path}: {SECTION}.{text}" for text in _former(section)]
     if unknown:
-        warnings.insert(0, f"{path}: {SECTION}: {describe_unknown(unknown)}; passed over")
+        warnings.insert(0, f"{path}: {SECTION}: {describe_unknown(unknown)}; ignored")
     return Resolved(config, dict.fromkeys(known, f"file {path}"), warnings)
 
 

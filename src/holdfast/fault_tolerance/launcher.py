@@ -83,7 +83,7 @@ def run(
     backend = plan.meeting.place.other if plan.meeting is not None else None
     if backend is not None and find_spec("torch") is None:
         _say(
-            f"cannot go on: --rdzv-backend {backend.name} is a backend of torch, and "
+            f"cannot start: --rdzv-backend {backend.name} is a backend of torch, and "
             f"{sys.executable} has none. Install torch there, or use --rdzv-backend c10d"
         )
         return _FAILED
@@ -108,7 +108,7 @@ def run(
         )
         exit_code = agent.run()
     except (OSError, ConfigError, LaunchError) as error:
-        _say(f"cannot go on: {error}")
+        _say(f"cannot continue: {error}")
         return _FAILED
     else:
         if on_end is not None:

@@ -48,7 +48,7 @@ def look(
     try:
         library, gpus = nvml.visible(visible_devices, limit)
     except NvmlError as error:
-        return [Finding(PROBE, "driver", Fitness.UNKNOWN, f"cannot look at GPUs: {error}")]
+        return [Finding(PROBE, "driver", Fitness.UNKNOWN, f"cannot inspect GPUs: {error}")]
     return [
         finding_of(PROBE, gpu.name, _facts(library, gpu, ranks_run=ranks_run), gpu.position)
         for gpu in gpus

@@ -40,7 +40,7 @@ def look(visible_devices: str | None, limit: int | None = None) -> list[Finding]
     try:
         library, gpus = nvml.visible(visible_devices)  # all are compared
     except NvmlError as error:
-        return [Finding(PROBE, "driver", Fitness.UNKNOWN, f"cannot look at NVLinks: {error}")]
+        return [Finding(PROBE, "driver", Fitness.UNKNOWN, f"cannot inspect NVLinks: {error}")]
     findings = judge([_links(library, gpu) for gpu in gpus])
     return findings if limit is None else findings[:limit]
 

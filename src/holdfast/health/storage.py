@@ -157,7 +157,7 @@ class Storage:
         points = network_mounts(table.splitlines())
         findings: list[Finding] = []
         if len(points) > MAX_MOUNTS:
-            text = f"{len(points)} of Lustre and NFS: only the first {MAX_MOUNTS} are looked at"
+            text = f"{len(points)} of Lustre and NFS: only the first {MAX_MOUNTS} are checked"
             findings.append(Finding(PROBE, "mounts", Fitness.UNKNOWN, text))
         return [Touch(point, MOUNT_S) for point in points[:MAX_MOUNTS]], findings
 

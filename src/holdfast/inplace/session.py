@@ -537,7 +537,7 @@ class Session:
         return (
             "the guard of this node is stopped or cut off: this rank's lease, which it renews, ran "
             f"out {now - until:.1f} s ago (heartbeat_timeout {self._silence_s:g} s), and the other "
-            "nodes go on without this one"
+            "nodes continue without this one"
         )
 
 

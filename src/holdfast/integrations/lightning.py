@@ -3,7 +3,7 @@
     FaultToleranceCallback           a heartbeat at each hook
     FaultToleranceSectionsCallback   sections: setup, step, checkpointing
 
-    SnapshotCallback                 snapshots in memory: a restart goes on from the last step
+    SnapshotCallback                 snapshots in memory: a restart begins from the last step
 
 All are active in ``fit`` only; the first two need ``ft_launcher``. ``integrations/_pure`` decides
 on their actions. They work with ``lightning`` and with ``pytorch_lightning``.
@@ -506,7 +506,7 @@ class FaultToleranceSectionsCallback(_FitCallback):
 
 
 class SnapshotCallback(Callback):
-    """Snapshots of a training in memory: a restart goes on from the last step, not from a save.
+    """Snapshots of a training in memory: a restart begins from the last step, not from a save.
 
     A script with this callback needs no other change: ``fit`` begins from the newest snapshot that
     all ranks have, or from ``ckpt_path`` where that is newer. Restored are the module, optimizers,

@@ -129,7 +129,7 @@ class FaultToleranceCallback(TrainerCallback):
 
 
 class SnapshotCallback(TrainerCallback):
-    """Snapshots of a training in memory: a restart goes on from the last step, not from a save.
+    """Snapshots of a training in memory: a restart begins from the last step, not from a save.
 
     A script with this callback in ``callbacks=[...]`` needs no other change. ``trainer.train()``
     begins from the newest snapshot that all ranks have, with ``resume_from_checkpoint`` from the

@@ -301,7 +301,7 @@ class Standbys(Part):
             case machine.MeasureMemory():
                 self._feed(machine.MemoryLeft(memory.available_kib()))
             case machine.BecomeRank():
-                raise AssertionError("only a rank that is wanted goes on")
+                raise AssertionError("only a rank that is wanted continues")
             case _:
                 assert_never(effect)
 

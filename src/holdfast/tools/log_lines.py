@@ -186,7 +186,7 @@ EXPLANATIONS = {
         ),
         KnownLine(
             ("nothing is rescued",),
-            "holdfast rescue has written no snapshot, and why; the job goes on",
+            "holdfast rescue has written no snapshot, and why; the job continues",
             "snapshots.md#while-the-job-runs",
         ),
         KnownLine(
@@ -368,7 +368,7 @@ EXPLANATIONS = {
             ),
             (
                 "the leader is cut off from most launchers: it kills the ranks of its side, as "
-                "the others may go on, and follows their leader when it can"
+                "the others may continue, and follows their leader when it can"
             ),
             "failure-model.md",
         ),
@@ -450,7 +450,7 @@ EXPLANATIONS = {
         KnownLine(
             ("more (--nnodes",),
             "too few nodes have come; the line says how long the job waits",
-            "exit-codes.md#when-nodes-leave-and-the-job-cannot-go-on",
+            "exit-codes.md#when-nodes-leave-and-the-job-cannot-continue",
         ),
         KnownLine(
             ("has started without this node, which waits as a spare", "waiting for a place"),
@@ -598,7 +598,7 @@ EXPLANATIONS = {
             "what-is-killed.md",
         ),
         KnownLine(
-            ("checking this host took too long", "going on without it"),
+            ("checking this host took too long", "continuing without it"),
             "a driver or a file system hangs; the job continues",
             "health.md",
         ),

@@ -24,7 +24,7 @@ _USAGE = """\
 usage: holdfast rescue [RUN ...] --to FOLDER [OPTIONS]
 
 Writes the newest snapshot that all ranks of a running job have in memory to disk,
-as safetensors, one file per rank. The job goes on, and does not notice; while the
+as safetensors, one file per rank. The job continues, and does not notice; while the
 files are written, its ranks keep that snapshot and skip new ones they have no room
 for.
 

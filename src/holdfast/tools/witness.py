@@ -21,7 +21,7 @@ usage: holdfast witness HOST:PORT [OPTIONS]
 Takes part in a job without ranks, and votes when the launcher that leads it has
 died: of two launchers and a witness two are a majority, so the one that is left
 leads the job on. It costs some 20 MiB and no GPU: run it on a third host (a login
-node, another pod). A job never waits for it, and goes on without it.
+node, another pod). A job never waits for it, and continues without it.
 
   HOST:PORT               --rdzv-endpoint of the job's launchers
   --rdzv-id ID            as theirs (none)

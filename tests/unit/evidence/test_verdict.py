@@ -387,7 +387,7 @@ def test_a_call_of_another_size_is_found_when_some_have_left_it() -> None:
     assert "3 other ranks called `all_reduce Float[5]`" in verdict.reason
 
 
-NOT_THE_SCRIPT = "the network or the communication library does not go on, not the script"
+NOT_THE_SCRIPT = "the network or the communication library stands still, not the script"
 
 
 def test_a_rank_that_is_done_with_what_others_are_in_has_called_the_same() -> None:

@@ -275,13 +275,13 @@ def test_unknown_keys_of_a_file_are_named_in_one_warning(tmp_path, caplog):
     [record] = caplog.records
     assert record.getMessage() == (
         f"{path}: fault_tolerance: unknown keys 'rank_hartbeat_timeout' (did you mean "
-        "'rank_heartbeat_timeout'?), 'restart_policy', 'zzz'; passed over"
+        "'rank_heartbeat_timeout'?), 'restart_policy', 'zzz'; ignored"
     )
     with pytest.raises(ValueError, match="zzz"):
         FaultToleranceConfig.from_yaml_file(path, ignore_not_recognized=False)
     caplog.clear()
     assert FaultToleranceConfig.from_args(SimpleNamespace(ft_cfg_path=path)) == config
-    assert "passed over" in caplog.text
+    assert "ignored" in caplog.text
 
 
 seconds = st.floats(min_value=0.001, allow_infinity=False, allow_nan=False)
@@ -573,7 +573,7 @@ def test_a_missing_section_is_passed_over_if_asked_an_unknown_key_never(tmp_path
     words = ["--ft-ignore-missing-cfg", "--ft-cfg-path"]
     resolved = resolve(parse_args([*words, write(tmp_path, "a: 1"), "train.py"], {}))
     assert resolved.config == FaultToleranceConfig()
-    assert "going on without it" in resolved.warnings[0]
+    assert "continuing without it" in resolved.warnings[0]
 
     slip = write(tmp_path, "fault_tolerance: {rank_hartbeat_timeout: 30}")
     with pytest.raises(ConfigError, match="did you mean 'rank_heartbeat_timeout'"):

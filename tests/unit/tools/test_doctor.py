@@ -391,7 +391,7 @@ def test_min_healthy_on_one_node_restarts_when_no_rank_is_left() -> None:
     for restarts, last in ((2, "a restart"), (0, "no restart (--max-restarts 0)")):
         line = f"--ft-restart-policy min-healthy --max-restarts {restarts} train.py"
         then = fault("a rank is killed", line).then
-        assert then.endswith(f"the other ranks go on; when none of them is left, {last}")
+        assert then.endswith(f"the other ranks continue; when none of them is left, {last}")
 
 
 def test_a_restart_is_told_as_the_plan_has_it() -> None:

@@ -117,7 +117,7 @@ def test_a_hang_is_drawn_from_its_section_to_the_restart() -> None:
     ]
     assert slices(trace, "taking evidence") == [("rank 1", "evidence", 80.01, 0.44)]
     assert slices(trace, "kill") == [("rank 1", "SIGKILL, until it has ended", 80.5, 0.5)]
-    assert slices(trace, "incident") == [("launcher", "all ranks are looked at", 80.0, 0.4)]
+    assert slices(trace, "incident") == [("launcher", "all ranks are inspected", 80.0, 0.4)]
     assert slices(trace, "stopping") == [("launcher", "stopping", 80.6, 1.4)]
     assert slices(trace, "restart") == [("launcher", "restart", 82.0, 1.0)]
     names = [e["name"] for e in trace["traceEvents"] if e["ph"] == "i" and e["tid"] > 0]

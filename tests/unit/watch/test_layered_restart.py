@@ -118,5 +118,5 @@ def test_a_check_while_nothing_restarts_is_a_mistake(state) -> None:
     """Of the caller, who has asked is_restarting() before."""
     machine = Machine(Lines())
     machine.state = state
-    with pytest.raises(AssertionError, match="no restart is going on"):
+    with pytest.raises(AssertionError, match="no restart is in progress"):
         machine.handle_periodic_check()

@@ -161,7 +161,7 @@ class RankDigest(Value):
         cpu: Share of a CPU that its main thread used between the looks.
         switches: Context switches of its main thread between the looks.
         unread_bytes: In the receive queues of its TCP connections.
-        overdue: The clock that ran out, as ``section 'step'``; "": it is not overdue.
+        overdue: The clock that ran out, as ``section 'step'``; "": it has not timed out.
         section: The innermost section that is open.
         section_s: For how long.
         beat_s: Seconds since its last heartbeat; None: there was none.

@@ -274,7 +274,7 @@ def explain(end: RankEnd, culprits: Collection[int] = ()) -> str:
     if end.launcher_slept_s is not None and end.exit_code == -signal.SIGKILL:
         return (
             f"ended by its monitor, as the launcher of its node did nothing for "
-            f"{end.launcher_slept_s:.1f} s and the other nodes could go on without it"
+            f"{end.launcher_slept_s:.1f} s and the other nodes could continue without it"
         )
     if end.exit_handlers_s is not None:
         how = f"{how}, as its exit handlers had not ended after {end.exit_handlers_s:g} s"

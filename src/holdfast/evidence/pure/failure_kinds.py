@@ -255,7 +255,7 @@ _RULES = (
             *("PytorchStreamReader failed", "pickle data was truncated", "invalid load key"),
             *("EOFError: Ran out of input", "Unsupported operand "),
         ),
-        "the file was cut short or changed: go on from the checkpoint before it",
+        "the file was cut short or changed: continue from the checkpoint before it",
     ),
     _Rule(
         "checkpoint of another model",

@@ -99,7 +99,7 @@ def sight(record: Mapping[str, Any], stacks: str) -> str:
     state += f" in {record['wchan']}" if record["wchan"] else ""
     return "\n".join(
         [
-            f"{named(record)} was looked at: {record['overdue'] or 'it is not overdue'}.",
+            f"{named(record)} was inspected: {record['overdue'] or 'it has not timed out'}.",
             "",
             f"time            {record['time']}",
             f"cycle           {record['cycle']}",

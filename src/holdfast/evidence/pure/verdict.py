@@ -263,7 +263,7 @@ def _complete(job: JobEvidence) -> Verdict | None:
     calls += f" and in {count(len(more), 'other collective')}" if more else ""
     reason = (
         f"{named(inside)} {of_one_or_many('is', inside)} in {calls}, and no rank is "
-        "missing there: the network or the communication library does not go on, not the script"
+        "missing there: the network or the communication library stands still, not the script"
         f"{job.others(inside)}"
     )
     return job.verdict((), ev.COMMUNICATION, reason, ev.NONE)
@@ -348,7 +348,7 @@ def _same_collective(job: JobEvidence) -> Verdict | None:
     calls = Counter(job.doing(rank) for rank in inside)
     reason = (
         f"all {count(len(inside), 'rank')} are {calls.most_common(1)[0][0]} and wait for each "
-        "other: the network or the communication library does not go on, not the script"
+        "other: the network or the communication library stands still, not the script"
     )
     return job.verdict((), ev.COMMUNICATION, reason, ev.NONE)
 

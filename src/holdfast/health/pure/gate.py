@@ -174,7 +174,9 @@ class HealthGate:
             self._has_died = True
             self._ask(now, effects)
         else:
-            text = f"checking this host ended twice without an answer ({how}); going on without it"
+            text = (
+                f"checking this host ended twice without an answer ({how}); continuing without it"
+            )
             effects.append(Note("warning", text))
             self._answer(effects)
             self._replace(how, now, effects)
@@ -194,7 +196,7 @@ class HealthGate:
     def _give_up(self, now: float, effects: list[Effect]) -> None:
         self._is_running = False
         text = (
-            "checking this host took too long, perhaps a driver or a file system hangs; going on "
+            "checking this host took too long, perhaps a driver or a file system hangs; continuing "
             "with the answers so far"
         )
         effects += [KillHealthProcess(), Note("warning", text)]

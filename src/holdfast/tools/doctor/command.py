@@ -26,7 +26,7 @@ _USAGE = """\
 usage: holdfast doctor [--json] [OPTIONS OF ft_launcher ... SCRIPT ...]
 
 Checks this host, and the command line, configuration file and environment of a
-job as ft_launcher would resolve them; tells what will happen on each kind of
+job as ft_launcher would resolve them; says what will happen on each kind of
 fault, who notices it, and after how long. Takes seconds. Does not run the
 script, but imports its libraries in a process of their own: that tries warm
 standby.

@@ -68,7 +68,7 @@ def _of_ranks(plan: LaunchPlan) -> Iterator[PlantedFault]:
         "a rank cannot be killed (state D: dead storage, a driver)",
         f"its launcher, {node.UNKILLABLE_AFTER_S:g} s after SIGKILL",
         "the launcher of this node reports it and leaves; "
-        + ("the others go on" if many else "the job ends"),
+        + ("the others continue" if many else "the job ends"),
         1,
     )
 
@@ -198,7 +198,7 @@ def _of_nodes(plan: LaunchPlan) -> Iterator[PlantedFault]:
     assert plan.meeting is not None
     pace = plan.meeting.pace
     if plan.min_nodes < plan.max_nodes:
-        goes_on = f"a spare takes its place, or the job goes on with {plan.min_nodes} or more nodes"
+        goes_on = f"a spare takes its place, or the job runs on {plan.min_nodes} or more nodes"
     else:
         goes_on = f"a spare takes its place; without one the job waits {pace.join_timeout_s:g} s"
     if plan.max_restarts:
@@ -211,7 +211,7 @@ def _of_nodes(plan: LaunchPlan) -> Iterator[PlantedFault]:
         yield PlantedFault(
             "a node is cut off, or its launcher is stopped",
             f"itself or its monitors, after {pace.fence_s:g} s",
-            "while restarts are left, it ends its ranks before the others go on without it, and "
+            "while restarts are left, it ends its ranks before the others continue without it, and "
             "joins again when it can",
         )
     else:
@@ -224,7 +224,7 @@ def _of_nodes(plan: LaunchPlan) -> Iterator[PlantedFault]:
     yield PlantedFault(
         "the job is suspended, on all nodes or one after the other",
         "each launcher, when it wakes",
-        "it asks before it ends anything, and the job goes on, or restarts",
+        "it asks before it ends anything, and the job continues, or restarts",
     )
     yield from _of_the_leader(plan, pace)
     yield PlantedFault(
@@ -263,7 +263,7 @@ def _of_the_leader(plan: LaunchPlan, pace: Pace) -> Iterator[PlantedFault]:
         yield PlantedFault(
             "a witness is lost",
             f"the leader, {_AT_ONCE}, or after {pace.silence_s:g} s of silence",
-            "a warning; the job goes on without it, and another witness may take its place",
+            "a warning; the job continues without it, and another witness may take its place",
         )
         yield PlantedFault(
             "the host of the launcher that leads is gone, or cut off",
@@ -348,7 +348,7 @@ def _restart(plan: LaunchPlan) -> str:
     """In short; :func:`describe_restart` has the rest."""
     last = "no restart (--max-restarts 0)" if plan.max_restarts == 0 else "a restart"
     if plan.restart_policy != ANY_FAILED and plan.meeting is None:
-        return f"the other ranks go on; when none of them is left, {last}"
+        return f"the other ranks continue; when none of them is left, {last}"
     if plan.max_restarts == 0:
         return f"{last}: the job ends with exit code {Ending.FAILED.code()}"
     if plan.restart_policy != ANY_FAILED:

@@ -340,7 +340,7 @@ class _NodeTracks:
                     times = restart.noticed_at, restart.entered_at
                     inner.append(("restart in place", "in place", *times, _args(event)))
                 case schema.HangFound() if cycle in found_at:
-                    look = "all ranks are looked at", "incident", found_at[cycle], t
+                    look = "all ranks are inspected", "incident", found_at[cycle], t
                     inner.append((*look, _args(event)))
                 case schema.CycleOver() if stopping is None:
                     stopping = t, event

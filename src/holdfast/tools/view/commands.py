@@ -32,7 +32,7 @@ is, D where all are, merged. Without a name, the next run is shown when one is o
   --json       print it once, for programs
   --sort WORD  of --once: rank, used, slow (rank)
 
-Needs holdfast[view], but for --once and --json. Ranks can be looked at on the
+Needs holdfast[view], but for --once and --json. Ranks can be inspected on the
 host they run on.
 """
 _VIEW = """\

@@ -119,7 +119,7 @@ class HangResponse:
             return do()
         except Exception as error:  # noqa: BLE001 - see above: it protects the kill
             self._failures.append(f"cannot {purpose}: {type(error).__name__}: {error}")
-            text = f"{incident.named(self._record)}: {self._failures[-1]}; the verdict goes on"
+            text = f"{incident.named(self._record)}: {self._failures[-1]}; the verdict continues"
             self._reports.log("error", text)
             return None
 

@@ -237,7 +237,7 @@ class Monitor:
                 self._reports.log(
                     "error",
                     f"local rank {self._config.local_rank} is hung, and its monitor failed "
-                    f"to {type(effect).__name__}: {error!r}; the verdict goes on",
+                    f"to {type(effect).__name__}: {error!r}; the verdict continues",
                 )
         return again
 
@@ -526,7 +526,7 @@ class Monitor:
             self._reports.log(
                 "error",
                 f"this launcher was stopped, or got no processor, for {slept_s:.1f} s; the other "
-                "nodes may go on without it, so its monitors have ended its ranks",
+                "nodes may continue without it, so its monitors have ended its ranks",
             )
 
     def _end_all(self, is_stopped: Callable[[], bool] = lambda: True) -> int:

@@ -114,7 +114,7 @@ class RankMonitorStateMachine:
             AssertionError: No restart is going on.
         """
         if not self.is_restarting():
-            raise AssertionError(f"no restart is going on in {self.state}")
+            raise AssertionError(f"no restart is in progress in {self.state}")
         self.transition_to(RankMonitorState.HANDLING_PROCESSING)
 
     def _handle(self, follows: _Follows) -> None:

@@ -43,7 +43,7 @@ WATCHING = "watching"
 
 # Why a verdict is dropped
 ARMED_ANEW = "was armed anew"  # a layer inside the rank restarted it in place
-GOES_ON = "goes on: it makes no steps, but nothing proves that it hangs"  # watched by steps alone
+GOES_ON = "continues: it makes no steps, but nothing proves that it hangs"  # watched by steps alone
 HAS_LEFT = "is not monitored any more"
 
 HUNG = "hung"

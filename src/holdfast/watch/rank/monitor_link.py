@@ -100,7 +100,7 @@ class MonitorLink:
             if self._unheard == 1:
                 self._logger.warning(
                     "rank %d: its monitor does not answer; new timeouts and a shutdown apply "
-                    "when it goes on: %s",
+                    "when it continues: %s",
                     self._info.global_rank,
                     error,
                 )

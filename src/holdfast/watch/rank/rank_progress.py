@@ -342,7 +342,7 @@ class ReportsProgress:
             age_s = monotonic() - clock.opened_at
             self._refuse(
                 f"section {section!r} is open already, since {age_s:.3f} s; "
-                "end it before starting it again (it goes on being timed from its first start)"
+                "end it before starting it again (its time counts from its first start)"
             )
         else:
             self._refuse(
