@@ -44,6 +44,15 @@ EXPLANATIONS = {
             "incidents.md#how-the-culprit-is-found",
         ),
         KnownLine(
+            ("exit code ...",),
+            (
+                "how a process exited. A rank: by the exception that the line names, or sys.exit, "
+                "at that line of your script; holdfast report has the traceback. The launcher: the "
+                "code says whether to start the job again"
+            ),
+            "exit-codes.md",
+        ),
+        KnownLine(
             ("another rank was lost",),
             (
                 "this rank is not the cause: it lost the connection to a rank that ended first. If "

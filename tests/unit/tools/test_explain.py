@@ -34,6 +34,8 @@ def test_a_line_of_the_log_is_explained(capsys) -> None:
         ("waits for a lock in `f`; 1 other rank waits for it in `barrier`", "holds up the others"),
         ("is stopped; 15 other ranks wait for it in `all_reduce`", "holds up the others"),
         ("another rank was lost ([::1]:2969): exit code 1 at t.py:57", "is not the cause"),
+        ("KeyError ('a'): exit code 1 at train.py:7", "the exception that the line names"),
+        ("exit code 3", "or sys.exit"),
     ],
 )
 def test_the_lines_that_name_a_rank_are_explained(line: str, means: str) -> None:
