@@ -708,6 +708,15 @@ def test_launchers_that_were_apart_are_back_with_their_leader_soon_after(
     assert result.virtual_s < 10.0 + cut_s + Pace().silence_s + 1.2 * work_s
 
 
+def test_a_launcher_that_was_awake_while_the_others_slept_keeps_its_place() -> None:
+    """Each of them, once awake, tells it that they have their leader again."""
+    hosts, rules = 40, Rules(NodePolicy(4, 8), max_restarts=1)
+    asleep = tuple(Suspend(10.0, host, 30.0) for host in range(hosts - 1))
+    slow = Network(delay_s=(0.2, 0.3))
+    result = run(Scenario(hosts, rules, faults=asleep, network=slow, work_s=60.0))
+    assert result.exit_codes == {f"n{host}": 0 for host in range(hosts)}
+
+
 def test_a_leader_that_is_cut_off_when_the_job_has_shrunk_by_silence_leads_again() -> None:
     """The launcher and the witness that have no vote in its last round wait for it."""
     rules = Rules(NodePolicy(1, 2), max_restarts=20, first_last_call_s=1.5)

@@ -304,7 +304,11 @@ def test_votes_of_a_launcher_that_knows_more_are_refused() -> None:
 
 
 def test_a_launcher_with_a_leader_refuses_votes() -> None:
-    """And sends them on to it."""
+    """And sends them on to it, unless it has received nothing from it for some time."""
+    late = following()
+    assert late.handle(offer("c", 1), PACE.ask_s + 0.1) == [Release(("c",), 2)]
+    assert late.handle(LeaderBeat(), 6.0) == []
+    assert late.handle(offer("c", 2), 7.0) == [Release(("c",), 3, ahead=FIVE.leads_at)]
     one = following()
     assert one.handle(offer("c", 1), 1.3) == [Release(("c",), 2, ahead=FIVE.leads_at)]
     assert not one.shows_death(offer("c", 1))
@@ -473,6 +477,14 @@ def test_it_is_not_asked_when_a_vote_is_refused() -> None:
     one, _ = silent("e")
     one.handle(Reached("b"), 10.2)
     assert sought(one, "b", 10.3) == ["c", "d"]
+
+
+def test_it_is_asked_at_once_when_another_launcher_says_that_it_leads() -> None:
+    one, _ = silent("e")
+    one.handle(Reached("b"), 10.2)
+    at_a = FIVE.leads_at
+    assert one.handle(Released("b", 2, ahead=at_a), 10.3) == [Approach(Successor("a", "a", 1))]
+    assert one.handle(NotReached("a"), 13.3) == [Approach(Successor("c", "c", 1))]
 
 
 def test_a_candidate_asks_it_when_its_own_votes_were_in_vain() -> None:

@@ -21,9 +21,10 @@ proved dead, or has said nothing for ``fence_s``. It elects at most one launcher
 that were elected in different terms are kept apart by their leases, and by a launcher's never
 returning to a leader of a lower term than one it has answered.
 
-A launcher that looks for a leader is sent on to the one that leads, or to the one that others are
-bound to. The leader before is asked as well, when a candidate has had its votes in vain, and after
-the successors, or alone where there are none: it may lead the others, or need votes to lead again.
+A launcher that looks for a leader is sent on to the one that leads, if that has sent something
+lately, or to the one that others are bound to. The leader before is asked as well, when a candidate
+has had its votes in vain, and after the successors, or alone where there are none: it may lead the
+others, or need votes to lead again.
 
 *The votes.* Those of the launchers of the last round, its spares too. A round may be on its way
 when its leader dies: a launcher that has it needs a majority of the round before as well, and of
@@ -43,6 +44,7 @@ Invariants: R-1 (see :mod:`.leader`), and L-1: at most one launcher leads in a t
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -272,6 +274,8 @@ class Succession:
     """The launcher that has this one's vote, on the connection that is open."""
     _leads_at: msg.Successor | None = field(default=None, init=False)
     """Where the leader serves."""
+    _leader_at: float = field(default=-math.inf, init=False)
+    """When that has sent something."""
     _has_tried_leader: bool = field(default=False, init=False)
     _was_in_vain: bool = field(default=False, init=False)
     """A candidate has had votes, and too few: that leader may have the others."""
@@ -402,6 +406,7 @@ class Succession:
                 if self._seeks_at is not None and now >= self._seeks_at:
                     self._seek(now)
             case _:
+                self._leader_at = now
                 self._follow(event)
         self._elect()
         return self._effects
@@ -452,7 +457,7 @@ class Succession:
         if leads_at is None or not self.is_leaderless:
             return  # it leads, and was only approached: it knows nothing of this launcher
         self._leader, self._seeks_at, self._is_sure = leads_at.node, None, False
-        self._leads_at, self._bound_until = leads_at, None
+        self._leads_at, self._leader_at, self._bound_until = leads_at, now, None
         self.allegiance, self._candidate, self._ready = Allegiance.FOLLOWING, None, None
         self._release([*self._offers], self.term + 1)
         self._patient_until.clear()
@@ -504,9 +509,7 @@ class Succession:
             self._approach(candidate)
             return
         self.term = max(self.term, term - 1)
-        ahead, lost = released.ahead, self._leads_at
-        if ahead is not None and (lost is None or ahead.node != lost.node):
-            self._ahead = ahead
+        self._ahead = released.ahead or self._ahead
         if now - self._given_at < self.pace.beat_s:
             self._seek(now)  # it was refused
         else:
@@ -541,7 +544,7 @@ class Succession:
         self._bound_until = None
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead.node not in self._ended:
-            self._try(ahead, ready.join.node, now)
+            self._try_out_of_turn(ahead, ready.join.node, now)
             return
         if self._offers and self._may_lead(ready.join.node):
             self._stand(ready.join.node, now)
@@ -549,8 +552,7 @@ class Succession:
         former = self._former_leader(ready.join)
         was_in_vain, self._was_in_vain = self._was_in_vain, False
         if was_in_vain and former is not None and not _is_one(former.node, ready.join.node):
-            self.term += len(formed.successors[1:])  # it takes no turn of theirs
-            self._try(former, ready.join.node, now)
+            self._try_out_of_turn(former, ready.join.node, now)
             return
         for _ in formed.successors:
             if self._tried == len(formed.successors):
@@ -579,6 +581,12 @@ class Succession:
             self.term += 1
         self._nominate(own)
         self._vote_for_itself(now)
+
+    def _try_out_of_turn(self, candidate: msg.Successor, own: str, now: float) -> None:
+        """The next successor keeps its turn: it goes by the term."""
+        assert self.round is not None
+        self.term += len(self.round.successors[1:])
+        self._try(candidate, own, now)
 
     def _try(self, candidate: msg.Successor, own: str, now: float) -> None:
         if not _is_one(candidate.node, own):
@@ -664,13 +672,11 @@ class Succession:
             desc = offer.join.desc
             if desc.serves and not desc.is_witness:
                 self._ahead = msg.Successor(offer.node, desc.addr, desc.serves)
-            ahead = self._leads_at if self.allegiance is Allegiance.FOLLOWING else None
-            self._release([offer.node], offer.term + 1, ahead=ahead)
+            self._release([offer.node], offer.term + 1, ahead=self._leader_now(now))
             return
         if not self.is_leaderless:
             # There is a leader, or will be.
-            ahead = self._leads_at if self.allegiance is Allegiance.FOLLOWING else None
-            self._release([offer.node], offer.term + 1, ahead=ahead)
+            self._release([offer.node], offer.term + 1, ahead=self._leader_now(now))
             return
         own = self._ready.join.node if self._ready is not None else ""
         if own and not self._may_lead(own):
@@ -700,6 +706,11 @@ class Succession:
             self._release([offer.node], offer.term + 1, ahead=self._candidate)
             return
         self._take(offer, now)
+
+    def _leader_now(self, now: float) -> msg.Successor | None:
+        """It leads this launcher, and has sent something lately; None: it may be lost."""
+        is_there = now - self._leader_at <= self.pace.ask_s
+        return self._leads_at if self.allegiance is Allegiance.FOLLOWING and is_there else None
 
     def _may_lead(self, own: str) -> bool:
         """It is a successor, or has led before, and perhaps knows more than the others."""
