@@ -231,6 +231,11 @@ class Training:
     """Ranks whose snapshots are on their way."""
     has_begun: bool = False
 
+    def __post_init__(self) -> None:
+        places = self.formed.places
+        self.owners = [(place.node, local) for place in places for local in range(place.nproc)]
+        """By rank: its node, and its number there."""
+
     @property
     def first(self) -> int:
         """The step that it begins from."""
@@ -307,13 +312,10 @@ class Trainings:
 
     def _node_of(self, training: Training, rank: int) -> tuple[SimulatedNode, int] | None:
         """Of a rank that lives, and its local rank."""
-        for place in training.formed.places:
-            local_rank = rank - place.rank_offset
-            if 0 <= local_rank < place.nproc:
-                one = training.nodes[place.node]
-                lives = one.running == training.formed.cycle and local_rank in one.ranks
-                return (one, local_rank) if lives else None
-        return None
+        node, local_rank = training.owners[rank]
+        one = training.nodes[node]
+        lives = one.running == training.formed.cycle and local_rank in one.ranks
+        return (one, local_rank) if lives else None
 
     def _end_step(self, training: Training, rank: int) -> None:
         """Unless the collective of the step waits for another."""

@@ -63,7 +63,7 @@ class Rounds:
         """The last one with the spares, the witness and the successors that are there."""
         assert self.formed is not None
         spares = (*self.nodes.ready,)
-        everyone = self._with_spares(self.formed)
+        everyone = (*(place.node for place in self.formed.places), *spares)
         return dataclasses.replace(
             self.formed,
             spares=spares,
@@ -97,9 +97,10 @@ class Rounds:
         leads_at = self._leads_at()
         if leads_at is None or not leads_at.port:
             return math.inf  # the job ends with this leader
-        has_same_spares = self.nodes.ready.keys() == {*formed.spares}
-        if has_same_spares and formed.witness == self._witness_beside(self._with_spares(formed)):
-            return math.inf
+        if self.nodes.ready.keys() == {*formed.spares}:
+            launchers = len(formed.electorate) - bool(formed.witness)
+            if formed.witness == self.nodes.witness_for(launchers):
+                return math.inf
         return self._revise_from
 
     @property
@@ -118,15 +119,10 @@ class Rounds:
         first = islice((it for it in able if it.serves), _SUCCESSORS)
         return tuple(msg.Successor(it.id, it.addr, it.serves) for it in first)
 
-    def _with_spares(self, formed: msg.Round) -> tuple[str, ...]:
-        return (*(place.node for place in formed.places), *self.nodes.ready)
-
     def _leads_at(self) -> msg.Successor | None:
         desc = self.nodes.alive.get(self.home)
         return None if desc is None else msg.Successor(self.home, desc.addr, desc.serves)
 
     def _witness_beside(self, nodes: Iterable[str]) -> str:
         """A launcher that has come back as another node has one vote."""
-        if not self.nodes.witnesses:
-            return ""  # asked after each event of a leader of thousands
         return self.nodes.witness_for(len({*map(msg.elector, nodes)}))
