@@ -219,7 +219,7 @@ def test_with_min_healthy_on_one_node_the_others_go_on_in_place(
         assert len({note["pid"] for note in seen}) == 1
     lines = job.stderr.splitlines()
     assert job.said(r"rank 0 \(pid \d+\): killed by SIGKILL")
-    assert job.said(r"cycle 0 goes on with 2 other ranks \(--ft-restart-policy min-healthy\)")
+    assert job.said(r"cycle 0 continues with 2 other ranks \(--ft-restart-policy min-healthy\)")
     assert "completed without rank 0, which failed" in lines[-3]
     end = "succeeded after 0 restarts and 1 in place; exit code 0; .* are in (.*)"
     kept = re.search(end, lines[-2])
@@ -244,5 +244,5 @@ def test_with_min_healthy_on_one_node_ranks_that_are_in_no_call_start_again(ft: 
     job = ft.start(*options, ft.script(ALONE))
     assert job.wait(60) == 0, job.stderr
     assert job.said("succeeded after 1 restart; exit code 0")
-    assert not job.said("goes on with")
+    assert not job.said("continues with")
     assert job.said("--restart-policy is an old spelling, write --ft-restart-policy")

@@ -34,6 +34,10 @@ BANNED = {
     r"\b(its|another|earlier|this|each) life\b|\blives? of\b": "a start of the job, a cycle",
     r"\blooks? after\b|\bneeds? a look\b|\btakes care\b": "say what it does: checks, monitors",
     r"\bkin\b|\bbur(y|ied|ies)\b|\bseats?\b|\blet go\b|\bsick\b|\bnot well\b": "the field's word",
+    r"\b(go(es)?|going|went) on\b": "continues, continued",
+    r"\b(is|are|was|were|be) looked at\b|\bcannot look at\b": "inspected, checked",
+    r"\b(is|are|was|were|also|not) overdue\b|(^|; )overdue: ": "timed out",
+    r"\bpass(ed|es) over\b": "ignored",
     r"\bstand(s|ing)? by\b|\bstandby node\b": "'waits as a spare'",
     r"\(s\)|\(es\)": "holdfast.base.pure.wording.count() knows the plural",
 }

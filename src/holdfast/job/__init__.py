@@ -5,7 +5,7 @@ their messages, ``member_messages.py`` and ``leader_messages.py`` those between 
 launcher, ``timing.py`` all times of their protocol and their order. Helpers of the member:
 ``leader_watch.py`` the silence of its leader, ``beats.py`` when it answers. Helpers of the leader:
 ``nodes.py`` the launchers that are there, ``forming.py`` when the next cycle begins, ``running.py``
-whether the one that runs goes on, ``restarts.py`` whether there is another, ``rounds.py`` which
+whether the one that runs continues, ``restarts.py`` whether there is another, ``rounds.py`` which
 launchers a round gives a vote, ``takeover.py`` the job of the leader before, ``leader_lease.py``
 how long it may lead, ``lapse.py`` how long it waits for its lease,
 ``incidents.py`` evidence of all ranks when one hangs, ``state_choice.py`` the snapshot that a cycle

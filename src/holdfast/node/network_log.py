@@ -288,7 +288,7 @@ class NetworkLog(JobLog):
             self._refusal = str(error)
         except Exception as error:
             LOGGER.exception("the search for the other launchers has failed")
-            self._lose(f"this launcher cannot go on: {type(error).__name__}: {error}")
+            self._lose(f"this launcher cannot continue: {type(error).__name__}: {error}")
         else:
             self._on_found(found)
         self._on_news()

@@ -121,7 +121,7 @@ def test_no_job_begins_from_it_before_its_mark_is_removed(job: RunningJob, to: P
     job.train(5)
     rescue(to)
     [found] = snapshot_files.read(str(to))
-    assert "rescued from a job that went on" in found.unused
+    assert "rescued from a job that continued" in found.unused
     (to / found.on_disk.name / "rescued").unlink()
     assert snapshot_files.read(str(to))[0].unused == ""
 

@@ -302,7 +302,7 @@ def test_the_cause_has_the_rank_that_left_early() -> None:
 
     assert cause_line([left, fails, end(2, -15, 1.1, asked=True)]).endswith(
         "; rank 0 (pid 4000) had ended with exit code 0, 0.10 s before, while 2 "
-        "ranks of this node went on"
+        "ranks of this node continued"
     )
     assert "rank 0" not in cause_line([left, end(1, 3, 1.0)]), "it may have done its work"
     asked = end(0, 0, 0.9, asked=True)
@@ -323,7 +323,7 @@ def test_a_rank_that_was_exiting_by_itself_when_it_was_stopped_has_left_before(
 
     assert cause_line(ends).endswith(
         f"; rank 1 (pid 4001) had begun to exit ({by}), 0.60 s before, while 2 ranks of this node "
-        "went on"
+        "continued"
     )
     text = failure_summary("t.py", "n", 0, ends, "v")
     assert "This error names another rank: one had left before, see below." in text

@@ -1347,7 +1347,9 @@ def test_a_node_that_comes_too_late_is_told_what_runs() -> None:
         job.join("n5")
         job.wait(5)
         (text,) = said.heard
-        grows = "; it will be stopped in 28 s, and go on with more nodes" if job is growing else ""
+        grows = (
+            "; it will be stopped in 28 s, and continue with more nodes" if job is growing else ""
+        )
         on = "1 node" if job is growing else "2 nodes"
         assert text == f"cycle 0 runs on {on}; waiting for a place: n5 (pid 5){grows}"
 

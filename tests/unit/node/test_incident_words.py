@@ -75,7 +75,7 @@ def test_a_launcher_logs_the_culprit_and_the_ranks_that_wait_then_the_path() -> 
 def test_the_timeout_and_the_next_steps_are_at_the_level_debug() -> None:
     """And in incident.txt, which the path leads to."""
     assert detail_line(incident()) == (
-        "overdue: rank 3: Section 'step' has been open for 300.1 s, timeout 300.0 s. See what it "
+        "timed out: rank 3: Section 'step' has been open for 300.1 s, timeout 300.0 s. See what it "
         "waits for there. rank5.txt on node n0 has all threads. To allow longer: "
         "--ft-rank-section-timeouts step:600"
     )

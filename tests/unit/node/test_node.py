@@ -323,12 +323,12 @@ def test_a_cycle_whose_call_goes_on_tells_of_each_failure_and_how_many_ranks_go_
 
     assert node.handle(killed(2), now=1.0) == [
         RanksFailed(0, 2),
-        Note("info", "cycle 0 goes on with 2 other ranks " + POLICY),
+        Note("info", "cycle 0 continues with 2 other ranks " + POLICY),
     ]
     assert node.handle(Exited(2, -SIGKILL), now=1.1) == []
     assert node.handle(Exited(0, 3), now=2.0) == [
         RanksFailed(0, 0),
-        Note("info", "cycle 0 goes on with 1 other rank " + POLICY),
+        Note("info", "cycle 0 continues with 1 other rank " + POLICY),
     ]
     node.handle(CallEnded(0, (1,), finished=True), now=2.9)
     assert node.handle(Exited(1, 0), now=3.0) == [Sweep(0)]

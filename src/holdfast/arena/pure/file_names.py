@@ -161,8 +161,8 @@ def why_unused(names: Iterable[str]) -> str:
         )
     if Mark.RESCUED.value in names:
         return (
-            "it was rescued from a job that went on: checkpoints of that job may be newer. To use "
-            f"it nevertheless, remove its file {Mark.RESCUED.value!r}"
+            "it was rescued from a job that continued: checkpoints of that job may be newer. To "
+            f"use it nevertheless, remove its file {Mark.RESCUED.value!r}"
         )
     if sum(name.startswith(_TRIED) for name in names) >= TRIES:
         return f"{TRIES} jobs have begun from it and got no further"

@@ -144,7 +144,7 @@ class Ending(enum.Enum):
 
 IN_SHORT = {
     0: "all ranks ended well, also where this node was only a spare; or this node leaves, on a\n"
-    "rank's request or because it is not healthy and others go on",
+    "rank's request or because it is not healthy and others continue",
     1: "ranks failed and no restart is left, the job was shut down by a rank or a signal, no\n"
     "healthy node is left, or the configuration file is bad",
     2: "the command line cannot be used; nothing was started",

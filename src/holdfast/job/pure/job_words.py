@@ -197,7 +197,7 @@ def wait_for_place(running: RunningCycle, number: int, now: float) -> str:
     if running.grow_at is None:
         return text
     grows_in_s = max(0.0, running.grow_at - now)
-    return f"{text}; it will be stopped in {grows_in_s:.0f} s, and go on with more nodes"
+    return f"{text}; it will be stopped in {grows_in_s:.0f} s, and continue with more nodes"
 
 
 # ---------------------------------------------------------------- incidents

@@ -393,7 +393,7 @@ class Leader:
         self.nodes.lose(node, why, silent_s)
         self._effects.append(WitnessMoved(node, why))
         if self.phase is not LeaderPhase.ENDING:
-            self._note("warning", f"{lost}: the job goes on without it")
+            self._note("warning", f"{lost}: the job continues without it")
 
     def _note_received(self, node: str, version: tuple[int, ...], now: float) -> None:
         if self._rounds.is_last_known(version):

@@ -51,7 +51,7 @@ class Pace:
             raise ValueError(
                 f"beat_s ({self.beat_s:g}) < fence_s ({self.fence_s:g}) <= silence_s - beat_s "
                 f"({self.silence_s - self.beat_s:g}) must hold: a node that is cut off ends its "
-                "ranks before the others go on without it"
+                "ranks before the others continue without it"
             )
         if self.join_timeout_s <= 0:
             raise ValueError(f"join_timeout_s must be positive, is {self.join_timeout_s:g}")

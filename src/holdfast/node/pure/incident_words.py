@@ -275,14 +275,14 @@ def _left_alone(verdict: Verdict) -> str:
 
 
 def _overdue(incident: NodeIncident) -> str:
-    """``overdue: rank 3: Section 'step' has been open for 3.01 s, timeout 3.00 s, and rank 2``."""
+    """``timed out: rank 3: Section 'step' has been open for 3.01 s, timeout 3 s, and rank 2``."""
     cause = incident.cause
     ranks = {rank for rank, digest in incident.over.digests.items() if digest.overdue}
     if cause is None:
-        return f"overdue: {named(sorted(ranks))}" if ranks else ""
+        return f"timed out: {named(sorted(ranks))}" if ranks else ""
     others = sorted(ranks - {cause.rank})
     more = f", and {named(others)}" if others else ""
-    return f"overdue: rank {cause.rank}: {describe_clock(vars(cause))}{more}"
+    return f"timed out: rank {cause.rank}: {describe_clock(vars(cause))}{more}"
 
 
 def _evidence(incident: NodeIncident) -> tuple[int, int]:
@@ -347,7 +347,7 @@ def _cause(cause: Overdue | None, digests: Mapping[int, RankDigest]) -> str:
         return f"timeouts of {named(overdue)}" if overdue else "a timeout on another node"
     name = f"section '{cause.name}'" if cause.name is not None else cause.clock
     others = [rank for rank in overdue if rank != cause.rank]
-    more = f"; also overdue: {named(others)}" if others else ""
+    more = f"; also timed out: {named(others)}" if others else ""
     return f"{name} of rank {cause.rank}, timeout {seconds(cause.limit_s)}{more}"
 
 

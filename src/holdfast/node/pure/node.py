@@ -499,7 +499,7 @@ class Node:
         self._do(RanksFailed(self.cycle, local_rank, every, may_restart))
         if goes_on and left:
             how = f"with {count(len(left), 'other rank')} (--ft-restart-policy min-healthy)"
-            self._note("info", f"cycle {self.cycle} goes on {how}")
+            self._note("info", f"cycle {self.cycle} continues {how}")
 
     @property
     def _well(self) -> set[int]:
@@ -590,7 +590,7 @@ class Node:
             self._note(
                 "warning",
                 f"leftovers of cycle {self.cycle} are still alive {SWEEP_LIMIT_S:.0f} s after "
-                "SIGKILL; going on without waiting for them",
+                "SIGKILL; continuing without waiting for them",
             )
             self._cycle_over(now)
 
@@ -608,7 +608,7 @@ class Node:
         self._note(
             "error",
             f"local rank {stuck} is still alive {UNKILLABLE_AFTER_S:.0f} s after SIGKILL: "
-            "stuck in the kernel (uninterruptible). This node cannot go on: "
+            "stuck in the kernel (uninterruptible). This node cannot continue: "
             "check its storage, network and GPU drivers; it probably needs a reboot",
         )
         self.phase = NodePhase.IDLE

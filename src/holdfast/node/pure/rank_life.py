@@ -511,7 +511,7 @@ class RankLives:
                 if is_news:
                     text = (
                         f"local rank {local_rank} is still alive {since_s:.0f} s after its monitor "
-                        "sent SIGKILL. If it stays, this node can't go on, and leaves when its "
+                        "sent SIGKILL. If it stays, this node can't continue, and leaves when its "
                         "other ranks have ended"
                     )
                     self._effects.append(Note("error", text))
@@ -585,7 +585,7 @@ class RankLives:
             self._unwatched.add(local_rank)
             text = (
                 f"the monitor of local rank {local_rank} died more than {MONITOR_DEATHS} times "
-                f"in {MONITOR_DEATHS_PERIOD_S:.0f} s; training goes on, but hangs of this rank "
+                f"in {MONITOR_DEATHS_PERIOD_S:.0f} s; training continues, but hangs of this rank "
                 "will not be detected any more"
             )
             self._effects.append(Note("error", text))

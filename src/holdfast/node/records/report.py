@@ -66,7 +66,7 @@ def gone_line(ends: Sequence[RankEnd], cause: RankEnd, node: str = "") -> str:
     left_at, last = gone[0]
     return (
         f"{rank_name(last, node)} {_how_it_left(last)}, "
-        f"{cause.ended_at - left_at:.2f} s before{more}, while {running} went on"
+        f"{cause.ended_at - left_at:.2f} s before{more}, while {running} continued"
     )
 
 
