@@ -228,6 +228,8 @@ def test_the_printed_link_gives_stacks_without_typing_and_a_failure_stays_at_the
         (plain.folder / "end").touch()
         page.wait_for_selector("#state.succeeded", timeout=bound_ms)
         assert page.is_visible("#verdict:has-text('not a number')")
+        said = page.evaluate("said('p', 'in `load` <b>').innerHTML")
+        assert said == "in <code>load</code> &lt;b&gt;"
         assert faults == []
         browser.close()
     view.close()
