@@ -487,6 +487,20 @@ def test_it_is_asked_at_once_when_another_launcher_says_that_it_leads() -> None:
     assert one.handle(NotReached("a"), 13.3) == [Approach(Successor("c", "c", 1))]
 
 
+@pytest.mark.parametrize(("again_at", "is_asked"), [(24.0, False), (18.0 + PACE.silence_s, True)])
+def test_it_is_left_alone_for_a_while_when_it_was_not_reached(
+    again_at: float, is_asked: bool
+) -> None:
+    """Its host may have lost its power: the others vote meanwhile, and each time takes seconds."""
+    one, _ = silent("e")
+    one.handle(Reached("b"), 10.2)
+    assert one.handle(Released("b", 2), 15.0) == [Approach(Successor("a", "a", 1))]
+    one.handle(NotReached("a"), 18.0)
+    one.handle(Reached("c"), again_at - PACE.ask_s)
+    node = "a" if is_asked else "d"
+    assert one.handle(Released("c", 3), again_at) == [Approach(Successor(node, node, 1))]
+
+
 def test_a_candidate_asks_it_when_its_own_votes_were_in_vain() -> None:
     one, effects = silent("b")
     assert effects == []

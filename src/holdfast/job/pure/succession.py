@@ -279,6 +279,8 @@ class Succession:
     _has_tried_leader: bool = field(default=False, init=False)
     _was_in_vain: bool = field(default=False, init=False)
     """A candidate has had votes, and too few: that leader may have the others."""
+    _retries_former_at: float = field(default=0.0, init=False)
+    """It was not reached: before that it is asked in its turn only, as each time takes seconds."""
     _text: str = field(default="", init=False)
     _ended: set[str] = field(default_factory=set, init=False)
     _ready: Ready | None = field(default=None, init=False)
@@ -385,7 +387,7 @@ class Succession:
                 self._on_reached(node, now)
             case NotReached(node):
                 if self.allegiance is Allegiance.SEEKING and self._is_candidate(node):
-                    self._seek(now)
+                    self._on_not_reached(node, now)
             case PeerDied(node):
                 self._on_peer_died(node, now)
             case Follows():
@@ -483,6 +485,7 @@ class Succession:
         self.allegiance, self._text = Allegiance.SEEKING, text
         self._ready, self._candidate, self._bound_until = None, None, None
         self._tried, self._has_tried_leader, self._was_in_vain = 0, False, False
+        self._retries_former_at = 0.0
 
     def _note_ended(self, nodes: Iterable[str], now: float) -> None:
         """Each may have led others until now: their ranks end no later than if it had died now."""
@@ -551,6 +554,7 @@ class Succession:
             return
         former = self._former_leader(ready.join)
         was_in_vain, self._was_in_vain = self._was_in_vain, False
+        was_in_vain = was_in_vain and now >= self._retries_former_at
         if was_in_vain and former is not None and not _is_one(former.node, ready.join.node):
             self._try_out_of_turn(former, ready.join.node, now)
             return
@@ -617,6 +621,11 @@ class Succession:
     def _approach(self, candidate: msg.Successor) -> None:
         self._voted_for = None  # the connection to that one is closed
         self._effects.append(Approach(candidate))
+
+    def _on_not_reached(self, node: str, now: float) -> None:
+        if self._leads_at is not None and _is_one(node, self._leads_at.node):
+            self._retries_former_at = now + self.pace.silence_s
+        self._seek(now)
 
     def _is_candidate(self, node: str) -> bool:
         return self._candidate is not None and _is_one(self._candidate.node, node)
