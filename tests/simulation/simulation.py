@@ -713,10 +713,12 @@ class Simulation(World):
             self._call(one, before, leads.term, self.clock.now)
 
     def _call(self, one: SimulatedNode, before: SimulatedNode, term: int, since: float) -> None:
-        """The leader before may have slept; it is called until it has answered."""
-        there = (it for it in (one, before) if it.alive and not it.has_quit)
-        leaders = [it.leader for it in there if it.leader is not None]
-        if len(leaders) < 2 or leaders[0].term != term or leaders[1].term >= term:
+        """The leader before may have slept, or know of no other: it is called until it answers."""
+        are_there = all(it.alive and not it.has_quit for it in (one, before))
+        leader, other = one.leader, before.leader  # None: it has stepped down, and looks for one
+        if not are_there or leader is None or leader.term != term:
+            return
+        if other is not None and other.term >= term:
             return
         if self.clock.now >= before.paused_until and self._ways.are_open(one, before):
             before.tell(LedBy(one.core.member.desc.addr, 1 + one.host, term, one.name))
