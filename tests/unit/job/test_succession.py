@@ -516,6 +516,19 @@ def test_votes_in_vain_for_that_leader_are_followed_by_the_next_successor() -> N
     assert sought(one, "a", 20.0) == ["c", "d"]
 
 
+def test_a_launcher_on_its_way_to_one_that_has_proved_that_it_leads_sends_voters_there() -> None:
+    """Votes for itself do not keep it back: they would find no majority."""
+    one, _ = silent("b")
+    leads_at = Successor("e", "e", 1)
+    assert one.handle(LeaderKnown(4, leads_at), 11.0) == []
+    assert one.handle(TimePassed(), 10.1 + PACE.ask_s) == [Approach(leads_at)]
+    [release] = one.handle(offer("c", 9), 14.7)
+    assert isinstance(release, Release)
+    assert (release.nodes, release.ahead) == (("c",), leads_at)
+    [give] = one.handle(Reached("e"), 14.8)
+    assert isinstance(give, Give)
+
+
 # ---------------------------------------------------------------- ranks that may be alive
 def test_a_candidate_that_has_lost_a_silent_leader_learns_with_a_vote_when_that_one_has_died() -> (
     None

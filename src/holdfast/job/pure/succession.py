@@ -293,6 +293,8 @@ class Succession:
     """When a candidate of which nothing came has it for nothing."""
     _ahead: msg.Successor | None = field(default=None, init=False)
     """A launcher that has a later round than this one: the next to be tried."""
+    _known: msg.Successor | None = field(default=None, init=False)
+    """A launcher that has proved that it leads."""
     _tried: int = field(default=0, init=False)
     """Successors, since the last pause."""
     _seeks_at: float | None = field(default=None, init=False)
@@ -485,7 +487,7 @@ class Succession:
         self.allegiance, self._text = Allegiance.SEEKING, text
         self._ready, self._candidate, self._bound_until = None, None, None
         self._tried, self._has_tried_leader, self._was_in_vain = 0, False, False
-        self._retries_former_at = 0.0
+        self._retries_former_at, self._known = 0.0, None
 
     def _note_ended(self, nodes: Iterable[str], now: float) -> None:
         """Each may have led others until now: their ranks end no later than if it had died now."""
@@ -527,7 +529,7 @@ class Succession:
         electorates = self._electorates or ([] if formed is None else [formed.electorate])
         has_vote = any(elector in one for one in electorates)
         if known.term > self._followed and has_vote:
-            self._ahead = known.leads_at
+            self._ahead = self._known = known.leads_at
             if self._seeks_at is not None:
                 self._seek(now)
 
@@ -690,6 +692,10 @@ class Succession:
         own = self._ready.join.node if self._ready is not None else ""
         if own and not self._may_lead(own):
             self._release([offer.node], offer.term + 1)  # it cannot lead
+            return
+        known = self._known
+        if self.allegiance is Allegiance.SEEKING and known and self._is_candidate(known.node):
+            self._release([offer.node], offer.term + 1, ahead=known)  # both go there
             return
         votes_for_itself = bool(own) and self._is_candidate(own)
         if votes_for_itself and offer.term < self.term:
