@@ -24,7 +24,7 @@ from xml.sax.saxutils import escape
 
 from holdfast.base import clock
 
-COLUMNS, ROWS = 92, 30
+COLUMNS, ROWS = 92, 28
 COLUMN_PX, LINE_PX, MARGIN_PX, FONT_PX = 7.83, 18, 14, 13
 PAUSE_S, FIRST_S, LAST_S = 0.25, 3.0, 12.0
 """The longest pause between two lines, and how long the last lines stay, at first and at last."""
