@@ -23,25 +23,32 @@ from tests.unit.snapshot.conftest import Make
 from tests.unit.snapshot.one_rank import again, take
 
 
+def assert_told_and_restored(
+    make: Make, model: nn.Linear, state: dict[str, object]
+) -> tuple[nn.Linear, dict[str, object]]:
+    """That of step 7; returns what it was restored into."""
+    waiting = waiting_snapshot()
+    assert waiting is not None
+    assert (waiting.step, waiting.parts["state"]) == (7, state)
+    other, empty = nn.Linear(3, 2), dict[str, object]()
+    assert make(model=other, state=empty).restore() == 7
+    assert empty == state
+    assert torch.equal(other.weight, model.weight)
+    return other, empty
+
+
 def test_it_is_told_the_step_and_the_plain_parts_and_nothing_is_restored(
     make: Make, launcher: SnapshotLauncher
 ) -> None:
     assert has_launcher()
     assert waiting_snapshot() is None
-    model, state = nn.Linear(3, 2), {"epoch": 4, "name": "x"}
+    model, state = nn.Linear(3, 2), dict[str, object](epoch=4, name="x")
     snapshots = make(model=model, state=state)
     assert snapshots.restore() == 0
     take(snapshots, 7)
     again(launcher, snapshots)
 
-    waiting = waiting_snapshot()
-    assert waiting is not None
-    assert (waiting.step, waiting.parts["state"]) == (7, state)
-
-    other, empty = nn.Linear(3, 2), dict[str, object]()
-    assert make(model=other, state=empty).restore() == 7
-    assert empty == state
-    assert torch.equal(other.weight, model.weight)
+    assert_told_and_restored(make, model, state)
 
 
 def test_a_program_that_has_loaded_newer_state_itself_takes_snapshots_from_there_on(
@@ -97,7 +104,7 @@ def answers_with(
 def test_one_on_disk_is_told_and_restored_as_one_in_memory(
     make: Make, launcher: SnapshotLauncher, tmp_path: Path
 ) -> None:
-    model, state = nn.Linear(3, 2), {"epoch": 4}
+    model, state = nn.Linear(3, 2), dict[str, object](epoch=4)
     snapshots = make(model=model, state=state)
     snapshots.restore()
     take(snapshots, 7)
@@ -110,13 +117,7 @@ def test_one_on_disk_is_told_and_restored_as_one_in_memory(
     launcher.arena(0).void_others(None)
     launcher.answers = answers_with(launcher, 1, file)
 
-    waiting = waiting_snapshot()
-    assert waiting is not None
-    assert (waiting.step, waiting.parts["state"]) == (7, state)
-    other, empty = nn.Linear(3, 2), dict[str, object]()
-    assert make(model=other, state=empty).restore() == 7
-    assert empty == state
-    assert torch.equal(other.weight, model.weight)
+    other, empty = assert_told_and_restored(make, model, state)
 
     launcher.answers = answers_with(launcher, 2, file.but(total=1))
     with pytest.raises(SnapshotError, match=r"its bytes have changed.* or from the checkpoint$"):
