@@ -227,11 +227,11 @@ state = {}
 @calmly(soft=6, hard=12)
 def train(call: CallWrapper):
     if call.iteration:
-        if RANK == 0:
+        if state:
             note(again_s=time.monotonic() - state["at"])
         return call.iteration
     dist.init_process_group(gpu.backend)
-    if RANK == 1:
+    if RANK == int(os.environ["FAILS"]):
         time.sleep(1.0)
         raise RuntimeError("a fault on order")
     state["at"] = time.monotonic()
@@ -400,15 +400,27 @@ def test_two_ranks_restart_with_nccl(ranks: RankStarter, found: Found) -> None:
     found.figure("fault to function again, s, of the rank that waited", job.notes(0, "again_s")[0])
 
 
+def _waits_for_a_communicator(job: Ranks, rank: int, found: Found) -> None:
+    codes = job.wait(55.0)
+    for again_s in job.notes(rank, "again_s"):
+        found.figure("wait to function again, s (the fault comes after 1)", again_s)
+    found.note(f"exit codes {codes}; rank {rank}: {job.output(rank).strip()[-200:]}")
+    assert codes == [0, 0], "the rank that waited was killed after hard_timeout"
+
+
 @pytest.mark.gpu(42, 60)
+def test_a_rank_that_waits_for_the_identifier_of_a_communicator_is_freed(
+    ranks: RankStarter, found: Found
+) -> None:
+    """A rank that waits for NCCL's identifier, which a rank that failed was to make, is freed."""
+    _waits_for_a_communicator(job_of(ranks, 2, CREATION, **NCCL, FAILS="0"), 1, found)
+
+
+@pytest.mark.gpu(43, 60)
 @pytest.mark.parametrize("nonblocking", ["0", "1"], ids=["blocking", "nonblocking"])
-def test_a_rank_that_waits_for_a_communicator_is_freed(
+def test_a_rank_whose_nccl_waits_for_peers_is_freed(
     ranks: RankStarter, nonblocking: str, found: Found
 ) -> None:
-    """A rank whose NCCL communicator waits for a rank that failed is freed, and not killed."""
-    job = job_of(ranks, 2, CREATION, **NCCL, TORCH_NCCL_USE_COMM_NONBLOCKING=nonblocking)
-    codes = job.wait(55.0)
-    for again_s in job.notes(0, "again_s"):
-        found.figure("wait to function again, s (the fault comes after 1)", again_s)
-    found.note(f"exit codes {codes}; rank 0: {job.output(0).strip()[-200:]}")
-    assert codes == [0, 0], "the rank that waited was killed after hard_timeout"
+    """A rank that waits in NCCL's start-up for a rank that failed is freed, and not killed."""
+    env = {**NCCL, "TORCH_NCCL_USE_COMM_NONBLOCKING": nonblocking, "FAILS": "1"}
+    _waits_for_a_communicator(job_of(ranks, 2, CREATION, **env), 0, found)
