@@ -157,7 +157,7 @@ class HostJob:
     def _stands_by(self, job: Job) -> bool:
         """The last that it said of its place is that it waits for one."""
         said = job.stderr
-        last = max(said.rfind(it) for it in ("ends its ranks", "no message from the leader"))
+        last = max(said.rfind(it) for it in ("stops its ranks", "no message from the leader"))
         return said.rfind("waits as a spare") > last
 
     def must_run(self) -> None:

@@ -762,7 +762,7 @@ def test_a_launcher_that_is_stopped_has_its_ranks_ended(
     assert time.monotonic() >= ends_at
     until(lambda: not marked(f"{node.job}."))
     assert child != rank.pid
-    node.log("the other nodes may continue without it, so its monitors have ended its ranks")
+    node.log("the other nodes may continue without it, so its monitors have killed its ranks")
     sleeps = settled_sleeps(node)
     burn(0.3)
     assert node.status("voluntary_ctxt_switches") == sleeps

@@ -788,7 +788,7 @@ def test_ranks_of_a_stopped_guard_end_before_the_others_go_on_and_alone_too(
     assert job.notes(0, "now") == [[0, 2], [0, 1]]
     last_write = float((job.folder / "wrote1").read_text().strip() or 0.0)
     assert last_write < job.notes(0, "at")[1], "rank 1 did not write as one of two any more"
-    assert job.said(1, "guard of this node is stopped or cut off.* this process ends itself")
+    assert job.said(1, "guard of this node is stopped or cut off.* this process kills itself")
     assert job.said(1, r'job.py", line \d+ in train'), "its stacks come first"
     assert job.notes(0, "raised") == ["InternalError"]
     assert "guard of this node is stopped" in job.notes(0, "text")[0]

@@ -383,8 +383,8 @@ def test_the_ranks_of_a_launcher_that_is_stopped_end_before_others_have_their_pl
 
     assert Path(f"/proc/{stopped['pid']}/status").read_text().count("State:\tZ") == 1
     b.signal(signal.SIGCONT)
-    until(lambda: b.said("its monitors have ended its ranks"), "who has ended them")
-    until(lambda: b.said("which ends its ranks, and joins again|which joins again"), "its return")
+    until(lambda: b.said("its monitors have killed its ranks"), "who has ended them")
+    until(lambda: b.said("which stops its ranks, and joins again|which joins again"), "its return")
     until(
         lambda: b.said("waiting for a place"),
         "that the leader knows of it: the job ends for it, too",
@@ -423,13 +423,13 @@ def test_a_job_that_is_suspended_as_a_whole_goes_on(nodes: Nodes) -> None:
 
 
 def test_a_leader_that_slept_names_itself_and_the_job_starts_again(nodes: Nodes) -> None:
-    """The other node has ended its ranks, as it could not know; it waits for the leader."""
+    """The other node has stopped its ranks, as it could not know; it waits for the leader."""
     nodes.silence_s = SHORT_SILENCE_S
     host, b = (nodes.add(WORKS, "2", monitors=True) for _ in range(2))
     in_cycle(0, host, b)
 
     pids = stopped_together(host)
-    until(lambda: b.said("no message from the leader"), "the other has ended its ranks")
+    until(lambda: b.said("no message from the leader"), "the other has stopped its ranks")
     go_on(pids)
 
     in_cycle(1, host, b)

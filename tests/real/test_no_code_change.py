@@ -63,7 +63,7 @@ def test_a_rank_that_waits_for_something_outside_is_one_stall_and_goes_on(
     assert not job.said(r"\[ERROR\]")
     assert job.said(f"no optimizer step for .*; rank 0 .*{place}")
     assert job.said(f"is a stall: .*{place}")
-    assert job.said("no rank is ended, because nothing proves that it hangs")
+    assert job.said("no rank is killed, because nothing proves that it hangs")
     assert (job.folder / "told").exists()
 
 

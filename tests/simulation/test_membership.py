@@ -184,7 +184,7 @@ def test_two_launchers_can_die_at_any_two_steps(part: int) -> None:
 
 
 def test_a_leader_that_dies_leaves_nobody_behind() -> None:
-    """At any step, in silence or not: every other launcher ends its ranks and exits with 1."""
+    """At any step, in silence or not: every other launcher stops its ranks and exits with 1."""
     scenario = small()
     for step in deaths(scenario, 0):
         result = run(scenario, step, ((step, 0),))

@@ -38,6 +38,11 @@ BANNED = {
     r"\b(is|are|was|were|be) looked at\b|\bcannot look at\b": "inspected, checked",
     r"\b(is|are|was|were|also|not) overdue\b|(^|; )overdue: ": "timed out",
     r"\bpass(ed|es) over\b": "ignored",
+    r"\bend(s|ed)? (its|the|all) (other )?ranks\b|\bends itself\b": (
+        "a process is killed, or stopped (SIGTERM first)"
+    ),
+    r"\b(ranks?|processes|they|it) (is|are|was|were) ended\b|\bended by (its|the)\b": "killed",
+    r"\bended with (exit code|code|0)\b": "exited with code",
     r"\bstand(s|ing)? by\b|\bstandby node\b": "'waits as a spare'",
     r"\(s\)|\(es\)": "holdfast.base.pure.wording.count() knows the plural",
 }

@@ -120,7 +120,7 @@ NAMES = (
     ),
     PrivateName(
         f"{_NATIVE}:Work._get_op_type",
-        "a half-done send or receive of gloo is not ended; hard_timeout ends its rank",
+        "a half-done send or receive of gloo is not ended; hard_timeout kills its rank",
     ),
     *_alike(
         "no snapshots are taken",

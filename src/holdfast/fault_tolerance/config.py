@@ -153,7 +153,7 @@ class FaultToleranceConfig:
         values.Numeric("seconds", least=0),
         "Least learned timeout; 0 for none, and for timeouts as calculated also after one has "
         "killed a rank",
-        "a fast run must not leave timeouts that end the next, slower run",
+        "a fast run must not leave timeouts that kill the next, slower run",
     )
     learned_timeouts_below_given: bool | None = _setting(
         None,
@@ -273,7 +273,7 @@ class FaultToleranceConfig:
         False,
         _ON_UNLESS_SAID,
         "List processes that outlive their rank; they are killed in any case",
-        "they are ended, so you need not act",
+        "they are killed, so you need not act",
     )
     max_no_progress_cycles: int = _setting(
         2,
@@ -310,7 +310,7 @@ class FaultToleranceConfig:
         True,
         _ON_UNLESS_SAID,
         "Count optimizer steps and collectives as heartbeats of ranks that send none",
-        "a rank is ended for missing steps only where it is proved that no time can help",
+        "a rank is killed for missing steps only where it is proved that no time can help",
     )
     auto_heartbeat_floor: float = _setting(
         600.0,

@@ -250,7 +250,7 @@ class Outcome:
             )
         if self.exit_code != 0:
             raise LaunchError(
-                f"{self.name}: the launcher ended with exit code {self.exit_code}, and no rank of "
+                f"{self.name}: the launcher exited with code {self.exit_code}, and no rank of "
                 "this node failed; its log, on stderr, says why"
             )
 

@@ -27,7 +27,7 @@ _NO_ACTION, _DRAIN_AND_RESET = 0, 4
 _ACTIONS = {
     1: "reset the GPU (nvidia-smi --gpu-reset) after its processes have ended",
     2: "reboot this node",
-    3: "end all traffic between GPUs: end the processes of all GPUs of this node, then look again",
+    3: "stop the processes on all GPUs of this node, and all traffic between GPUs; then look again",
     4: "reset the GPU (nvidia-smi --gpu-reset) when its work is done; give it no new work",
     5: "recover the IMEX domain of this node",
     6: "reset the GPU's bus",

@@ -30,7 +30,7 @@ _MEANINGS = {
     74: "NVLink error",
     79: "the GPU has fallen off the bus",
     92: "many correctable memory errors",
-    94: "uncorrectable memory error, contained: it ended the process it hit",
+    94: "uncorrectable memory error, contained: it killed the process it hit",
     95: "uncorrectable memory error, not contained: all processes of the GPU are affected",
     119: "the GPU's own processor (GSP) does not answer",
     120: "the GPU's own processor (GSP) failed",

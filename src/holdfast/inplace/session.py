@@ -404,7 +404,7 @@ class Session:
         obstacle = self._interrupt.refused_at or section
         log.warning(
             "a restart waits for %s, for %g s now: all ranks wait for this one, and its process is "
-            "ended after hard_timeout without progress, or barrier_timeout after the fault",
+            "killed after hard_timeout without progress, or barrier_timeout after the fault",
             obstacle,
             _PUT_OFF_S,
         )
@@ -543,7 +543,7 @@ class Session:
 
 def _end_this_process(why: str) -> None:
     """First the stacks of all threads, then SIGKILL: no other process may be left to do it."""
-    log.critical("%s: this process ends itself (SIGKILL); its stacks are on stderr", why)
+    log.critical("%s: this process kills itself (SIGKILL); its stacks are on stderr", why)
     with contextlib.suppress(OSError, RuntimeError, ValueError):
         faulthandler.dump_traceback(2)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -126,5 +126,5 @@ class AbortPersistentCheckpointProcesses(Abort):
             process.join(_JOIN_S)
             if process.is_alive():
                 process.kill()
-            LOGGER.info("ended the asynchronous checkpoint process %s", process.pid)
+            LOGGER.info("killed the asynchronous checkpoint process %s", process.pid)
         return state

@@ -24,7 +24,7 @@ def why_score_decides_nothing() -> str | None:
         return "vm.overcommit_memory is 2: allocations of ranks fail instead"
     for folder in memory.groups():
         if number(f"{folder}/memory.oom.group") == 1:
-            return f"{folder}/memory.oom.group is 1: the kernel ends the whole control group"
+            return f"{folder}/memory.oom.group is 1: the kernel kills the whole control group"
         if field(f"{folder}/memory.oom_control", "oom_kill_disable") == 1:
             return f"{folder}/memory.oom_control: the kernel stops all processes instead"
     return None

@@ -13,7 +13,7 @@ _WORDS = {
     FaultKind.EXCEPTION: "raised",
     FaultKind.BASE_EXCEPTION: "left",
     FaultKind.SOFT_TIMEOUT: "hung",
-    FaultKind.HARD_TIMEOUT: "hung and was ended",
+    FaultKind.HARD_TIMEOUT: "hung and was killed",
     FaultKind.TERMINATED: "ended",
     FaultKind.UNRESPONSIVE: "is on a node that does not answer",
     FaultKind.MONITOR_PROCESS_EXCEPTION: "lost the guard of its node",
@@ -26,7 +26,7 @@ def why(restart: InPlaceRestart) -> str:
     if restart.reason:
         ended = [cause.rank for cause in causes if cause.kind is FaultKind.HARD_TIMEOUT]
         was = "was" if len(ended) == 1 else "were"
-        return f"{restart.reason}; {named(ended)} {was} ended" if ended else restart.reason
+        return f"{restart.reason}; {named(ended)} {was} killed" if ended else restart.reason
     if not causes:
         return "not known"
     first = causes[0]

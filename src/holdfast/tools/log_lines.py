@@ -137,7 +137,7 @@ EXPLANATIONS = {
             "incidents.md",
         ),
         KnownLine(
-            ("ended by the launcher, as its host is not healthy",),
+            ("killed by the launcher, as its host is not healthy",),
             "a GPU or a link broke",
             "health.md",
         ),
@@ -427,7 +427,7 @@ EXPLANATIONS = {
         KnownLine(
             (
                 "was stopped, or got no processor, for",
-                "ended by its monitor, as the launcher of its node did nothing for",
+                "killed by its monitor, as the launcher of its node did nothing for",
             ),
             "so the monitors of this launcher killed its ranks",
             "failure-model.md",
@@ -549,7 +549,7 @@ EXPLANATIONS = {
             "sections.md",
         ),
         KnownLine(
-            ("is a stall:", "no rank is ended, because"),
+            ("is a stall:", "no rank is killed, because"),
             (
                 "no optimizer steps for long: an evaluation, a save, or an unproved hang. "
                 "--ft-auto-kill after=SECONDS would kill ranks"

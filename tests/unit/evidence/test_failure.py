@@ -301,7 +301,7 @@ def test_the_cause_has_the_rank_that_left_early() -> None:
     left, fails = end(0, 0, 0.9), end(1, 1, 1.0, error=GLOO)
 
     assert cause_line([left, fails, end(2, -15, 1.1, asked=True)]).endswith(
-        "; rank 0 (pid 4000) had ended with exit code 0, 0.10 s before, while 2 "
+        "; rank 0 (pid 4000) had exited with code 0, 0.10 s before, while 2 "
         "ranks of this node continued"
     )
     assert "rank 0" not in cause_line([left, end(1, 3, 1.0)]), "it may have done its work"

@@ -467,7 +467,7 @@ def test_a_rank_that_ended_well_is_named_if_others_wait_for_it() -> None:
     verdict = on(waiter(0), fails, gone, waiter(3))
 
     assert (verdict.culprits, verdict.kind) == ((2,), e.DEAD)
-    assert verdict.reason.startswith("rank 2 (node n1) has ended with exit code 0, 3.1 s before;")
+    assert verdict.reason.startswith("rank 2 (node n1) has exited with code 0, 3.1 s before;")
     alone = on(rank(0, done(20), waits_for="lock", overdue="heartbeat"), gone)
     assert alone.culprits == (0,)
 
@@ -477,7 +477,7 @@ def test_a_rank_that_ended_well_is_in_the_reason_wherever_others_wait() -> None:
     gone = RankDigest(2, "n1", 0, end=e.ENDED_WELL, exit_code=0, ended_before_s=3.1)
     inside = [rank(n, is_in_collective=True, call="all_reduce") for n in (0, 1, 3)]
 
-    assert on(*inside, gone).reason.endswith("; rank 2 has ended with exit code 0")
+    assert on(*inside, gone).reason.endswith("; rank 2 has exited with code 0")
     alone = on(rank(0, waits_for="lock", overdue="heartbeat"), gone)
     assert "rank 2" not in alone.reason
 

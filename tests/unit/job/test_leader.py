@@ -769,8 +769,8 @@ def test_what_a_leader_missed_in_its_sleep_is_its_own_fault() -> None:
 
     assert stop == StopCycle(
         0,
-        "the launcher that leads the job did nothing for 30.0 s; n1 (pid 1) ended its ranks after "
-        "10.0 s without a message from it",
+        "the launcher that leads the job did nothing for 30.0 s; n1 (pid 1) stopped its ranks "
+        "after 10.0 s without a message from it",
         "n1",
         0,
     )
@@ -1305,7 +1305,7 @@ def test_after_a_failure_it_is_told_whose_ranks_take_long() -> None:
     job.wait(5)
     assert said.heard == [
         (
-            "1 of 2 nodes is here (n0 (pid 0)); waiting up to 899 s for n1 (pid 1) to end the "
+            "1 of 2 nodes is here (n0 (pid 0)); waiting up to 899 s for n1 (pid 1) to stop the "
             "ranks of cycle 0 (--rdzv-conf join_timeout=900)"
         )
     ]

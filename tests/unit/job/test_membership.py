@@ -121,7 +121,7 @@ def test_a_cut_off_node_gives_up_before_the_others_go_on() -> None:
     """The limits of both sides cannot be set so that ranks of two cycles run at a time."""
     pace = Pace.of(30.0)
     assert (pace.beat_s, pace.fence_s) == (6.0, 20.0)
-    with pytest.raises(ValueError, match="ends its ranks before the others continue without it"):
+    with pytest.raises(ValueError, match="stops its ranks before the others continue without it"):
         Pace(silence_s=10.0, beat_s=3.0, fence_s=8.0)
     with pytest.raises(ValueError, match="join_timeout_s must be positive, is 0"):
         Pace(join_timeout_s=0)

@@ -164,7 +164,7 @@ def test_nobody_waits_for_the_end_of_a_rank_that_sits_in_the_driver_of_a_broken_
 
     assert host.run(happens, nproc=2, checks=True) == 1
     said, problem = capfd.readouterr().err, "gpu GPU 1: GPU is lost"
-    assert f"ended by the launcher, as its host is not healthy: {problem}" in said
+    assert f"killed by the launcher, as its host is not healthy: {problem}" in said
     assert f"its host is not healthy ({problem}); still alive after SIGKILL" in said
 
 

@@ -101,9 +101,9 @@ def test_ranks_that_are_left_alone_are_a_warning_until_one_hangs(
         *2 * ["ERROR"],
     ]
     assert caplog.messages[0].endswith("is a stall: r")
-    assert caplog.messages[1].strip().endswith("no rank is ended, because w")
+    assert caplog.messages[1].strip().endswith("no rank is killed, because w")
     assert found["stall"] is True
-    assert found["done"] == ["no rank is ended, because w"]
+    assert found["done"] == ["no rank is killed, because w"]
 
 
 def test_a_pause_is_a_line_of_the_log_and_a_known_stall_is_none(

@@ -42,7 +42,7 @@ def test_of_a_job_each_is_told_once_with_its_first_and_last_instant() -> None:
     assert (why(second), second.culprits) == ("rank 1 waits", (1,))
     ended = {**HUNG, "causes": [{**LATE, "kind": "HARD_TIMEOUT"}, LATE]}
     [(_, restart)] = restarts_in_place(typed([ended]))
-    assert why(restart) == "rank 1 waits; rank 0 was ended"
+    assert why(restart) == "rank 1 waits; rank 0 was killed"
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,7 @@ def test_an_outcome_has_the_time_to_the_next_step_and_the_steps_lost() -> None:
     ("seen", "now", "trouble"),
     [
         (JobSeen({0: {0: Steps(1), 1: Steps(2)}}), 100.1, "not all ranks have made a step within"),
-        (JobSeen({}, exit_code=2), 1.0, "the job ended with exit code 2 before all of its ranks"),
+        (JobSeen({}, exit_code=2), 1.0, "the launcher exited with code 2 before all of its ranks"),
     ],
 )
 def test_a_job_that_never_trains_ends_the_trial(seen: JobSeen, now: float, trouble: str) -> None:

@@ -420,7 +420,7 @@ TestWatchMachine.settings = settings(max_examples=80, stateful_step_count=30)
 
 
 def test_a_signal_without_a_grace_is_followed_by_nothing() -> None:
-    """Whoever starts monitors in a program ends its ranks itself."""
+    """Whoever starts monitors in a program stops its ranks itself."""
     rank = Watch(SIGTERM, math.inf, TrippedLimits())
     rank.handle(BEAT, 100.0)
     rank.handle(BEAT, 110.1)

@@ -38,7 +38,7 @@ def doing(it: Shown) -> str:
     if state == IN_PLACE:
         return f"in {shown(it.place)}"
     if state == ev.ENDED_WELL:
-        return "ended with exit code 0"
+        return "exited with code 0"
     if state == IN_STATE:
         return f"in state {it.detail}"
     end = ended(state, it.exit_code) if state in ENDS else it.detail
@@ -80,8 +80,8 @@ def _do(verb: str) -> str:
 def _how_it_ended(digest: RankDigest) -> str:
     if digest.end == ev.ENDED_WELL:
         before = f", {digest.ended_before_s:.1f} s before" if digest.exit_code is not None else ""
-        return f"with exit code 0{before}"
-    return f"({lacking(digest)})"
+        return f"exited with code 0{before}"
+    return f"ended ({lacking(digest)})"
 
 
 def _stopped_by(digest: RankDigest) -> str:
@@ -115,7 +115,7 @@ def _waiting(digest: RankDigest, do: _Verb) -> str:
 
 
 _HOW: dict[str, Callable[[RankDigest, _Verb], str]] = {
-    ev.DEAD: lambda digest, do: f"{do('has')} ended {_how_it_ended(digest)}",
+    ev.DEAD: lambda digest, do: f"{do('has')} {_how_it_ended(digest)}",
     ev.EXITING: lambda digest, do: f"{do('is')} exiting{exiting_after(digest)}",
     ev.STOPPED: lambda digest, do: f"{do('is')} {_stopped_by(digest)}",
     ev.KERNEL: _kernel,

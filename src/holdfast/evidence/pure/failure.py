@@ -267,13 +267,13 @@ def explain(end: RankEnd, culprits: Collection[int] = ()) -> str:
         by = "by its monitor" if end.exit_code < 0 else "after its monitor's signal"
         return f"{hung} ({end.hang}); {how} {by}"
     if end.host_problem is not None:
-        return f"ended by the launcher, as its host is not healthy: {end.host_problem}"
+        return f"killed by the launcher, as its host is not healthy: {end.host_problem}"
     if end.hung_in_place is not None and not end.asked:
         by = "by" if end.exit_code < 0 else "after a signal of"
         return f"hung: {end.hung_in_place}; {how} {by} the node guard of restarts in place"
     if end.launcher_slept_s is not None and end.exit_code == -signal.SIGKILL:
         return (
-            f"ended by its monitor, as the launcher of its node did nothing for "
+            f"killed by its monitor, as the launcher of its node did nothing for "
             f"{end.launcher_slept_s:.1f} s and the other nodes could continue without it"
         )
     if end.exit_handlers_s is not None:

@@ -35,7 +35,7 @@ def judge(digests: Mapping[int, RankDigest], missing: Mapping[str, Missing]) -> 
     if not gone or not any(_is_inside(digest) for digest in digests.values()):
         return verdict
     has = of_one_or_many("has", gone)
-    return verdict.but(reason=f"{verdict.reason}; {named(gone)} {has} ended with exit code 0")
+    return verdict.but(reason=f"{verdict.reason}; {named(gone)} {has} exited with code 0")
 
 
 def _is_inside(digest: RankDigest) -> bool:

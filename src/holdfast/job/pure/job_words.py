@@ -41,14 +41,14 @@ def is_awaited(name: str, silent_s: float) -> str:
 
 def cut_off(name: str, cause: str) -> str:
     """A node ended its ranks, as nothing came from the leader, which was there."""
-    return f"{name} was cut off, and ended its ranks: {cause}"
+    return f"{name} was cut off, and stopped its ranks: {cause}"
 
 
 def leader_slept(slept_s: float, name: str, unheard_s: float) -> str:
     """The same, as the leader slept."""
     return (
-        f"the launcher that leads the job did nothing for {slept_s:.1f} s; {name} ended its ranks "
-        f"after {unheard_s:.1f} s without a message from it"
+        f"the launcher that leads the job did nothing for {slept_s:.1f} s; {name} stopped its "
+        f"ranks after {unheard_s:.1f} s without a message from it"
     )
 
 
@@ -172,7 +172,7 @@ def wait_for_cycle(forming: Forming, now: float, *, is_decided: bool) -> str:
     if forming.awaited:
         late = name_some([nodes.alive[node] for node in forming.awaited])
         return (
-            f"{here}; waiting {limit} for {late} to end the ranks of cycle {forming.cycle} "
+            f"{here}; waiting {limit} for {late} to stop the ranks of cycle {forming.cycle} "
             f"({option})"
         )
     if ready < policy.min_nodes:

@@ -450,7 +450,7 @@ class Leader:
         if self.phase is not LeaderPhase.RUNNING or join.node not in self._running.states:
             return
         if self._is_at_work(join.node):
-            cause = "nothing came from the leader, and it ended its ranks"
+            cause = "nothing came from the leader, and it stopped its ranks"
             report = msg.FailureReport(f"{self.nodes.shown(join.node)} was cut off: {cause}")
             self._running.set_state(join.node, NodeState.FAILED)
             self._restarts.reported(join.node, report)

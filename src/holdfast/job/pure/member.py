@@ -547,7 +547,7 @@ class Member:
     def _on_given_up(self, why: str) -> None:
         """Others go on without this node, as it was silent: it ends its ranks, and comes back."""
         self._is_given_up, self._fenced_s = True, None
-        then = "ends its ranks, and joins again" if self.ranks_alive else "joins again"
+        then = "stops its ranks, and joins again" if self.ranks_alive else "joins again"
         self._note("warning", f"the others have gone on without this node ({why}), which {then}")
         if not self.ranks_alive:
             self._cycle_over()
@@ -566,7 +566,7 @@ class Member:
             self._cycle_over()
             return
         why = f"the launcher that led the job is lost ({text})"
-        self._note("warning", f"{why}: this node ends its ranks, and another launcher will lead")
+        self._note("warning", f"{why}: this node stops its ranks, and another launcher will lead")
         self._are_ended = how is How.AT_ONCE
         self._end_ranks(why, how)
         self.phase = MemberPhase.STOPPING
@@ -592,7 +592,7 @@ class Member:
         """End the ranks at once, and leave."""
         if self.phase is MemberPhase.LEAVING:
             return
-        ends = "ends its ranks and leaves" if self.ranks_alive else "leaves"
+        ends = "stops its ranks and leaves" if self.ranks_alive else "leaves"
         self._note("error", f"{why}: this node {ends} the job")
         self._leave(
             LeaveJob(Ending.LEADER_LOST.code(), LeaveWhy.FENCED, why), How.AT_ONCE, silent_s
@@ -603,7 +603,7 @@ class Member:
         why = self._why_fenced = self._leader.why_silent(silent_s)
         self._note(
             "error",
-            f"{why}: this node ends its ranks, and waits up to {self.pace.return_s:g} s for it or "
+            f"{why}: this node stops its ranks, and waits up to {self.pace.return_s:g} s for it or "
             "another leader",
         )
         self._are_ended = True

@@ -50,7 +50,7 @@ class Pace:
         if not 0 < self.beat_s < self.fence_s <= self.silence_s - self.beat_s:
             raise ValueError(
                 f"beat_s ({self.beat_s:g}) < fence_s ({self.fence_s:g}) <= silence_s - beat_s "
-                f"({self.silence_s - self.beat_s:g}) must hold: a node that is cut off ends its "
+                f"({self.silence_s - self.beat_s:g}) must hold: a node that is cut off stops its "
                 "ranks before the others continue without it"
             )
         if self.join_timeout_s <= 0:

@@ -271,7 +271,7 @@ def pause_line(cycle: int, verdict: Verdict, digests: Mapping[int, RankDigest]) 
 
 def _left_alone(verdict: Verdict) -> str:
     proof = f"{verdict.proof}; " if verdict.proof else ""
-    return f"{proof}no rank is ended, because {verdict.why_alone}"
+    return f"{proof}no rank is killed, because {verdict.why_alone}"
 
 
 def _overdue(incident: NodeIncident) -> str:

@@ -418,7 +418,7 @@ class RankLives:
             text = (
                 f"local rank{which} did not call RankMonitorClient.init_workload_monitoring() "
                 f"within {self._quiet_s:.0f} s after the first rank that did: hangs of such ranks "
-                "are not being watched. --ft-first-call-timeout ends a rank that does not call"
+                "are not being watched. --ft-first-call-timeout kills a rank that does not call"
             )
             self._effects.append(Note("warning", text))
 

@@ -57,7 +57,7 @@ def cause_line(ends: Sequence[RankEnd], verdict: Verdict | None = None, node: st
 
 
 def gone_line(ends: Sequence[RankEnd], cause: RankEnd, node: str = "") -> str:
-    """``rank 1 (...) had ended with exit code 0, 0.59 s before``; "": no rank had left."""
+    """``rank 1 (...) had exited with code 0, 0.59 s before``; "": no rank had left."""
     gone = gone_before(ends, cause)
     if not gone:
         return ""
@@ -72,7 +72,7 @@ def gone_line(ends: Sequence[RankEnd], cause: RankEnd, node: str = "") -> str:
 
 def _how_it_left(end: RankEnd) -> str:
     if not end.asked:
-        return "had ended with exit code 0"
+        return "had exited with code 0"
     return f"had begun to exit ({_by(end)})"
 
 

@@ -42,7 +42,7 @@ STAY = 2
 LEAVES_MAX = 3
 """So often they leave for lack of memory, until no more are prepared."""
 SAFE_KIB = 32 << 20
-"""Free besides, where the kernel may end a rank although something is parked: no training uses so
+"""Free besides, where the kernel may kill a rank although something is parked: no training uses so
 much between two looks."""
 USED_UP_KIB_PER_S = 4 << 20
 """Training uses more memory at this rate at most; it decides when memory is looked at again."""
@@ -332,7 +332,7 @@ class ParkedInterpreters:
         delay_s: Until a cycle counts as steady whose ranks do not report in.
         memory_kib_max: All parked processes together may have so much.
         is_idle: While ranks run, they are prepared with the lowest priority.
-        reserve_kib: Has to be free besides: ``SAFE_KIB`` where the kernel may end a rank although
+        reserve_kib: Has to be free besides: ``SAFE_KIB`` where the kernel may kill a rank although
             something is parked.
         why_reserve: Why it may.
         given_up: Why nothing more is prepared; None: it is.
@@ -469,7 +469,7 @@ class ParkedInterpreters:
                 self._leave("processes wait for memory (memory pressure of the kernel)")
             case OutOfMemory():
                 self._leave(None)
-                self._give_up("the kernel ended a process of this job for lack of memory")
+                self._give_up("the kernel killed a process of this job for lack of memory")
             case KeepsOomScore(local_rank, reason):
                 self._put_off(local_rank)
                 self._give_up(
@@ -627,7 +627,7 @@ class ParkedInterpreters:
         if not self.reserve_kib:
             return ""
         return (
-            f", and {self.reserve_kib >> 20} GiB besides, as the kernel may end a rank before a "
+            f", and {self.reserve_kib >> 20} GiB besides, as the kernel may kill a rank before a "
             f"parked process ({self.why_reserve})"
         )
 

@@ -315,7 +315,7 @@ class Trial:
         return [TrialOver()]
 
     def _note_end(self, struck: Struck | None, exit_code: int) -> None:
-        why = f"the job ended with exit code {exit_code}"
+        why = f"the launcher exited with code {exit_code}"
         if self._open is not None and struck is not None and not struck.refusal:
             self._open = replace(self._open, struck_at=struck.at)
             self._settle(Result.NOT_RECOVERED, why)

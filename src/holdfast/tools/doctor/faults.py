@@ -129,7 +129,7 @@ def _unreported(plan: LaunchPlan) -> PlantedFault:
     torchs = "only torch's own timeouts end it"
     if not plan.counts_steps:
         return PlantedFault(name, warned, torchs)
-    ends = "where it is proved that no time can help, ranks are ended, with an incident as above"
+    ends = "where it is proved that no time can help, ranks are killed, with an incident as above"
     kill = plan.ft.auto_kill
     if kill == NEVER or not plan.max_restarts:
         why = "--ft-auto-kill never" if kill == NEVER else "no restart"
@@ -189,7 +189,7 @@ def _of_holdfast(plan: LaunchPlan) -> Iterator[PlantedFault]:
         yield PlantedFault(
             "a GPU breaks under its rank",
             f"the health process, within {plan.care.interval_s:g} s (where there is a driver)",
-            f"the rank is ended, its GPU is named as the cause; {_restart(plan)}, or, "
+            f"the rank is killed, its GPU is named as the cause; {_restart(plan)}, or, "
             "if the host is not healthy then, the node leaves",
         )
 
@@ -211,8 +211,8 @@ def _of_nodes(plan: LaunchPlan) -> Iterator[PlantedFault]:
         yield PlantedFault(
             "a node is cut off, or its launcher is stopped",
             f"itself or its monitors, after {pace.fence_s:g} s",
-            "while restarts are left, it ends its ranks before the others continue without it, and "
-            "joins again when it can",
+            "while restarts are left, it stops its ranks before the others continue without it, "
+            "and joins again when it can",
         )
     else:
         yield PlantedFault(
@@ -224,7 +224,7 @@ def _of_nodes(plan: LaunchPlan) -> Iterator[PlantedFault]:
     yield PlantedFault(
         "the job is suspended, on all nodes or one after the other",
         "each launcher, when it wakes",
-        "it asks before it ends anything, and the job continues, or restarts",
+        "it asks before it stops anything, and the job continues, or restarts",
     )
     yield from _of_the_leader(plan, pace)
     yield PlantedFault(
@@ -363,7 +363,7 @@ def describe_restart(plan: LaunchPlan) -> str:
     """How ranks are stopped and started again, and how long that may take."""
     text = (
         f"All ranks get SIGTERM, SIGKILL {plan.workers_stop_timeout_s:g} s later "
-        "(--workers-stop-timeout); processes that they leave behind are ended"
+        "(--workers-stop-timeout); processes that they leave behind are killed"
     )
     if plan.max_restarts == 0:
         return f"{text}. There is no restart (--max-restarts 0)."

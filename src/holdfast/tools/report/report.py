@@ -187,7 +187,7 @@ def as_json(story: Story) -> dict[str, Any]:
             ``mean_s``, ``median_s``.
         ``restarts_in_place``: ``cycle``, ``call`` (of the function, from 1), ``noticed_s``,
             ``stalled_s`` before that, ``took_s``, ``culprits`` (after a hang), ``why``.
-        ``stalls``: [stalls](no-code-change.md), by which no rank was ended; as ``incidents``.
+        ``stalls``: [stalls](no-code-change.md), by which no rank was killed; as ``incidents``.
         ``incidents``: ``path``, ``node``, ``cycle``, ``at_s``, ``culprits``, ``kind``,
             ``confidence``, ``reason``, ``actions``, ``advice``, and ``groups`` of ranks with equal
             stacks: ``ranks``, ``doing``, ``stack``.

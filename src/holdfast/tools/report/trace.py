@@ -81,7 +81,7 @@ _OF_LAUNCHER: Mapping[type[schema.Body], str] = {
     schema.WitnessLeft: "a witness is gone",
     schema.SignalReceived: "a signal ends the job",
     schema.HangFound: "verdict",
-    schema.StallFound: "stall, no rank is ended",
+    schema.StallFound: "stall, no rank is killed",
     schema.MonitorExited: "a monitor died",
     schema.InPlaceRestart: "restarted in place",
     schema.SnapshotsOn: "snapshots are on",

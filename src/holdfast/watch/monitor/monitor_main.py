@@ -526,7 +526,7 @@ class Monitor:
             self._reports.log(
                 "error",
                 f"this launcher was stopped, or got no processor, for {slept_s:.1f} s; the other "
-                "nodes may continue without it, so its monitors have ended its ranks",
+                "nodes may continue without it, so its monitors have killed its ranks",
             )
 
     def _end_all(self, is_stopped: Callable[[], bool] = lambda: True) -> int:
