@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from holdfast.base import clock
 from holdfast.base.pure.wording import count, restarts
 from holdfast.events.pure import schema
-from holdfast.evidence.pure.failure import RankEnd, explain, first_cause, gone_before
+from holdfast.evidence.pure.failure import RankEnd, explain, first_cause
+from holdfast.evidence.pure.left_early import left_early
 from holdfast.job.pure.member_messages import CauseFound, CycleStopping, How, RanksFailed
 from holdfast.job.pure.membership import FailureReport, Round
 from holdfast.node.console import LOGGER, STDOUT, facts_of, log_box
@@ -430,15 +431,19 @@ class JobReporter(Part):
     def _write_first_cause(self, cycle: int, ends: Sequence[RankEnd], hang: Verdict | None) -> None:
         cause = None if hang is not None else first_cause(ends)
         if cause is not None and cause.hang is None:
+            left = left_early(ends, cause)
             found = schema.FirstCause(
                 local_rank=cause.local_rank,
                 rank=cause.rank,
-                why="; ".join(filter(None, (explain(cause), report.gone_line(ends, cause)))),
+                why=explain(cause),
                 names_a_peer=cause.names_a_peer,
                 began_at=cause.began_at,
                 hung=cause.hung_in_place is not None,
                 was_exiting=cause.exception_when_asked is not None,
-                left=tuple(end.rank for _, end in gone_before(ends, cause)),
+                left=left.ranks if left is not None else (),
+                left_how=left.how if left is not None else "",
+                then=left.then if left is not None else "",
+                advice=left.advice if left is not None else "",
             )
             self._event(found, cycle)
 

@@ -282,28 +282,47 @@ def test_the_summary_names_cause_rank_pid_and_last_words() -> None:
     assert "Also ended:  rank 1 (pid 4001) stopped by holdfast, +20 ms" in text
 
 
+LOST = "another rank was lost ([::1]:4711)"
+
+
 def test_a_rank_that_left_early_is_named_where_others_lost_a_peer() -> None:
     """Batches for fewer steps on one rank: its exit code is 0, and the others fail of it."""
     left, late = end(0, 0, 0.9), end(2, 0, 1.1)
     text = failure_summary("t.py", "n", 0, [left, end(1, 1, 1.0, error=GLOO), late], "v")
 
-    assert "Had ended:   rank 0 (pid 4000) exit code 0, 100 ms before\n" in text
-    assert "rank 2" not in text
-    assert "Had ended" not in failure_summary("t.py", "n", 0, [left, end(1, 3, 1.0)], "v")
-    many = [end(rank, 0, rank / 10) for rank in range(10)]
-    text = failure_summary("t.py", "n", 0, [*many, end(10, 1, 1.0, error=GLOO)], "v")
-    assert text.count("Had ended") == 8
+    assert (
+        "First cause: rank 0 (pid 4000) exited with code 0 while ranks 1,2 continued\n"
+        "  Advice: look in rank 0 for sys.exit, an early return or fewer batches\n"
+        f"Then failed: rank 1 (pid 4001): {LOST}: exit code 1\n"
+    ) in text
+    assert text.count("Advice: ") == 1, "the error of the other rank names no rank to look at"
+    assert "rank 2 " not in text
+    assert "exited with" not in failure_summary("t.py", "n", 0, [left, end(1, 3, 1.0)], "v")
+    many = [end(rank, 0, rank / 10) for rank in range(11)]
+    text = failure_summary("t.py", "n", 0, [*many, end(11, 1, 1.0, error=GLOO)], "v")
+    assert "First cause: rank 10 (pid 4010) exited with code 0 after 10 other ranks while" in text
+    assert "Had left:    rank 9 (pid 4009) exited with code 0, 100 ms before\n" in text
+    assert text.count("Had left") == 8
     assert "             and 2 more\n==" in text
+
+
+def test_the_last_lines_of_a_rank_that_left_early_are_shown_above_those_of_its_peer() -> None:
+    """They may say why it left."""
+    left = end(0, 0, 0.9, last_lines=["no shard for this rank: done"])
+    fails = end(1, 1, 1.0, last_lines=[*TRACEBACK, GLOO])
+    text = failure_summary("t.py", "n", 0, [left, fails], "v")
+    assert text.index("    no shard for this rank: done\nThen failed: ") < text.index(GLOO)
 
 
 def test_the_cause_has_the_rank_that_left_early() -> None:
     """What people and other nodes read, and the job's error file."""
     left, fails = end(0, 0, 0.9), end(1, 1, 1.0, error=GLOO)
 
-    assert cause_line([left, fails, end(2, -15, 1.1, asked=True)]).endswith(
-        "; rank 0 (pid 4000) had exited with code 0, 0.10 s before, while 2 "
-        "ranks of this node continued"
+    assert cause_line([left, fails, end(2, -15, 1.1, asked=True)]) == (
+        "rank 0 (pid 4000) exited with code 0 while ranks 1,2 continued; "
+        f"0.10 s later rank 1 failed: {LOST}"
     )
+    assert cause_line([left, fails], node="gpu-07").startswith("rank 0 (pid 4000, node gpu-07) ")
     assert "rank 0" not in cause_line([left, end(1, 3, 1.0)]), "it may have done its work"
     asked = end(0, 0, 0.9, asked=True)
     assert "rank 0" not in cause_line([asked, fails])
@@ -319,15 +338,15 @@ def test_a_rank_that_was_exiting_by_itself_when_it_was_stopped_has_left_before(
     """Python takes seconds to exit after sys.exit, and prints nothing; its peers fail of that."""
     fails, stopped = end(0, 1, 1.0, error=GLOO), end(2, -15, 1.1, asked=True, asked_at=1.05)
     ends = [fails, end(1, exit_code, 1.2, **LEAVING), stopped]
-    by = f"by sys.exit, or at the end of its script{more}"
-
-    assert cause_line(ends).endswith(
-        f"; rank 1 (pid 4001) had begun to exit ({by}), 0.60 s before, while 2 ranks of this node "
-        "continued"
+    how = (
+        f"rank 1 (pid 4001) began to exit (sys.exit, or the end of its script{more}) "
+        "while ranks 0,2 continued"
     )
+
+    assert cause_line(ends) == f"{how}; 0.60 s later rank 0 failed: {LOST}"
     text = failure_summary("t.py", "n", 0, ends, "v")
-    assert "This error names another rank: one had left before, see below." in text
-    assert f"Was exiting: rank 1 (pid 4001) {by}, 600 ms before\n" in text
+    assert f"First cause: {how}\n" in text
+    assert "Also ended:  rank 1 " not in text
     assert failure_report(ends, None).others == "1"
 
 

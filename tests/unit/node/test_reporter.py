@@ -122,6 +122,12 @@ def test_the_first_cause_has_the_ranks_that_had_left_and_whether_it_was_exiting(
     says.explain(1, ranks_of(rank_end(0, -15, 0.5, **stopped), cycle=1), will_restart=True)
 
     assert [(it.left, it.was_exiting) for it in told] == [((1,), False), ((), True)]
+    why = "another rank was lost"
+    assert told[0].why == f"{why}: exit code 1"
+    assert told[0].sentence == (
+        "rank 1 (pid 1001) exited with code 0 while rank 0 continued; "
+        f"1.00 s later rank 0 failed: {why}"
+    )
 
 
 def test_a_rank_that_was_ended_for_a_hang_is_named_at_the_end_whatever_its_exit_code(

@@ -120,6 +120,29 @@ def test_failures_that_look_the_same_are_one_with_all_its_times(tmp_path: Path) 
     assert [each["group"] for each in as_json(story)["failures"]] == [0, 0, 1]
 
 
+_LEFT = {
+    "left": [0],
+    "left_how": "rank 0 (pid 70) exited with code 0 while rank 1 continued",
+    "then": "0.09 s later rank 1 failed at t.py:22: another rank was lost",
+    "advice": "look in rank 0",
+}
+
+
+def test_of_a_rank_that_left_it_says_so_first_and_then_where_its_peer_failed(
+    tmp_path: Path,
+) -> None:
+    failed = {"place": "/home/me/t.py:22", "advice": "look at the rank that ended first"}
+    *events, cause = _crash(0, 1.0, 1, **failed)
+    end = event(60.0, "job_failed", 0, end="failed", exit_code=1)
+    story = _story(tmp_path, *events, {**cause, **_LEFT}, end)
+    rows = _rows(answer_of(story))
+    assert rows["what"] == _LEFT["left_how"]
+    assert rows["where"] == "/home/me/t.py:22 (rank 1, pid 71, node n0)"
+    assert (rows["why"], rows["do"]) == (_LEFT["then"], _LEFT["advice"])
+    page = as_html(story)
+    assert f"cycle 0: {_LEFT['left_how']}; {_LEFT['then']}" in page, "on the time axis"
+
+
 @pytest.mark.parametrize("form", [as_text, as_html])
 def test_an_incident_is_explained_once(tmp_path: Path, form: Any) -> None:
     """In the answer; the list of failures has its times, stacks and files."""

@@ -316,7 +316,7 @@ def test_what_was_found_when_all_ranks_had_ended_corrects_the_first_cause(cause,
 @pytest.mark.parametrize(
     ("facts", "found"),
     [
-        ({"names_a_peer": True, "left": [1, 2]}, ((1,), "exit")),
+        ({"names_a_peer": True, "left": [1, 2], "left_how": "..."}, ((1,), "exit")),
         ({"names_a_peer": True}, ((0,), "SIGTERM")),
         ({"was_exiting": True}, ((0,), "exit")),
     ],

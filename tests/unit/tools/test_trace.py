@@ -167,6 +167,13 @@ def test_an_arrow_leads_from_the_culprit_to_each_rank_that_waits_for_it() -> Non
     assert violations(trace) == []
     assert [e["name"] for e in trace["traceEvents"] if e["ph"] == "s"] == ["stopped: rank 1 failed"]
 
+    exits[0] |= {"rank": 0, "local_rank": 0}
+    exits[1] |= {"rank": 1, "local_rank": 1}
+    left = {"left": [1], "left_how": "rank 1 left", "then": "rank 0 failed", "began_at": 80.0}
+    cause = of_rank(82.0, "first_cause", 0, 0, **left)
+    trace = traced(sorted([*died, *exits, cause], key=lambda one: one["t"]))
+    assert [e["name"] for e in trace["traceEvents"] if e["ph"] == "s"] == ["stopped: rank 1 left"]
+
 
 def test_a_counter_shows_steps_per_second() -> None:
     events = traced(HANG + THEN_WELL)["traceEvents"]

@@ -169,6 +169,17 @@ def test_a_crash_stays_in_the_view_with_its_line_and_the_cycle_that_runs_now(
     assert line in as_text(view).splitlines()[1]
 
 
+def test_the_view_names_the_rank_that_left_and_not_the_one_that_failed_of_it(
+    tmp_path: Path,
+) -> None:
+    why = {"why": "a peer is lost", "left": [1], "left_how": "rank 1 left", "then": "rank 0 failed"}
+    cause = event(6.0, "first_cause", local_rank=0, rank=0, began_at=5.0, **why)
+    begin = [event(0.0, "launcher_started"), event(1.0, "cycle_started")]
+    view = LiveJob([_folder(tmp_path, [*begin, cause])]).look()
+    assert view.verdict is not None
+    assert (view.verdict["ranks"], view.verdict["text"]) == ([1], "rank 1 left; rank 0 failed")
+
+
 def test_the_verdict_of_a_hang_is_the_last_failure_until_a_later_one(tmp_path: Path) -> None:
     """Of one cycle the verdict names the culprit, which the first cause may not."""
     hang = event(5.0, "incident", incident=1, culprits=[5], reason="rank 5 waits for a lock")

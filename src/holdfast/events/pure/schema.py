@@ -272,6 +272,9 @@ class FirstCause(Value):
         hung: It was killed as it did not come back for a restart in place.
         was_exiting: Its program had ended, and the launcher stopped it before its process had.
         left: Ranks that had left by themselves before it lost a peer, the last one first.
+        left_how: How that one left, in a sentence; empty: none had, as the next two.
+        then: What became of this rank, in the rest of the sentence.
+        advice: Where to look for the reason that it left.
     """
 
     rank: Count
@@ -282,6 +285,19 @@ class FirstCause(Value):
     hung: bool = False
     was_exiting: bool = False
     left: tuple[int, ...] = ()
+    left_how: Raw = ""
+    then: Raw = ""
+    advice: Raw = ""
+
+    @property
+    def sentence(self) -> str:
+        """The cause, beginning with the rank that left, or with the one that failed."""
+        return f"{self.left_how}; {self.then}" if self.left_how else f"rank {self.rank}: {self.why}"
+
+    @property
+    def culprit(self) -> int:
+        """The rank that the sentence begins with."""
+        return self.left[0] if self.left_how and self.left else self.rank
 
 
 class RankArmed(Value):

@@ -211,6 +211,13 @@ def was_asked(exit_code: int, signals_sent: Collection[int]) -> bool:
     return bool(signals_sent)
 
 
+def rank_name(end: RankEnd, node: str = "") -> str:
+    """``rank 9 (local rank 1, pid 4711)``; ``rank 1 (pid 4711)`` where both numbers are equal."""
+    where = f", node {node}" if node else ""
+    local = f"local rank {end.local_rank}, " if int(end.local_rank) != int(end.rank) else ""
+    return f"rank {end.rank} ({local}pid {end.pid}{where})"
+
+
 def first_cause(ends: Sequence[RankEnd], culprits: Collection[int] = ()) -> RankEnd | None:
     """The end that caused the others: of those that the launcher did not ask for; see above.
 
@@ -226,20 +233,6 @@ def first_cause(ends: Sequence[RankEnd], culprits: Collection[int] = ()) -> Rank
         began = [end for end in ends if end.began_restart is not None]
         return min(began, key=lambda end: end.began_at, default=cause)
     return cause
-
-
-def gone_before(ends: Sequence[RankEnd], cause: RankEnd) -> list[tuple[float, RankEnd]]:
-    """Ranks that had left when others lost a peer, and when, the last one first.
-
-    A rank that leaves in the middle of a job is lost to those that still need it, and no error says
-    so. One that has ended did so with exit code 0; another was still exiting when it was stopped.
-    Empty: the cause is no lost peer.
-    """
-    if not cause.names_a_peer:
-        return []
-    left = [(end.left_at, end) for end in ends if end.left_at is not None]
-    gone = [it for it in left if it[0] <= (cause.began_at if it[1].asked else cause.ended_at)]
-    return sorted(gone, key=lambda it: -it[0])
 
 
 def explain(end: RankEnd, culprits: Collection[int] = ()) -> str:

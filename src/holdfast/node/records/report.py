@@ -6,9 +6,15 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.base.pure.rank_sets import text_of
-from holdfast.base.pure.wording import count
 from holdfast.evidence.pure.evidence import Verdict
-from holdfast.evidence.pure.failure import RankEnd, describe_exit, explain, first_cause, gone_before
+from holdfast.evidence.pure.failure import (
+    RankEnd,
+    describe_exit,
+    explain,
+    first_cause,
+    rank_name,
+)
+from holdfast.evidence.pure.left_early import LeftEarly, gone_before, how_it_left, left_early
 from holdfast.job.pure.membership import FailureReport
 
 if TYPE_CHECKING:
@@ -47,46 +53,13 @@ def cause_line(ends: Sequence[RankEnd], verdict: Verdict | None = None, node: st
     cause = first_cause(ends)
     if cause is None:
         return "its ranks being stopped"
-    if gone := gone_line(ends, cause, node):
-        return f"{failure_line(cause, node)}; {gone}"
+    if (left := left_early(ends, cause, node)) is not None:
+        return str(left)
     hung_too = [end.rank for end in ends if end.hang is not None and end is not cause]
     if cause.hang is None or not hung_too:
         return failure_line(cause, node)
     ranks = ", ".join(map(str, sorted(hung_too)))
     return f"{failure_line(cause, node)}; hung at the same time: rank {ranks}"
-
-
-def gone_line(ends: Sequence[RankEnd], cause: RankEnd, node: str = "") -> str:
-    """``rank 1 (...) had exited with code 0, 0.59 s before``; "": no rank had left."""
-    gone = gone_before(ends, cause)
-    if not gone:
-        return ""
-    more = f", and {count(len(gone) - 1, 'other rank')} before it" if len(gone) > 1 else ""
-    running = count(len(ends) - len(gone), "rank") + (" of this node" if not node else "")
-    left_at, last = gone[0]
-    return (
-        f"{rank_name(last, node)} {_how_it_left(last)}, "
-        f"{cause.ended_at - left_at:.2f} s before{more}, while {running} continued"
-    )
-
-
-def _how_it_left(end: RankEnd) -> str:
-    if not end.asked:
-        return "had exited with code 0"
-    return f"had begun to exit ({_by(end)})"
-
-
-def _by(end: RankEnd) -> str:
-    """Why a rank was exiting when it was stopped: the exit code is known if that came too late."""
-    code = f", with exit code {end.exit_code}" if end.exit_code >= 0 else ""
-    return f"by sys.exit, or at the end of its script{code}"
-
-
-def rank_name(end: RankEnd, node: str = "") -> str:
-    """``rank 9 (local rank 1, pid 4711)``; ``rank 1 (pid 4711)`` where both numbers are equal."""
-    where = f", node {node}" if node else ""
-    local = f"local rank {end.local_rank}, " if int(end.local_rank) != int(end.rank) else ""
-    return f"rank {end.rank} ({local}pid {end.pid}{where})"
 
 
 def failure_report(
@@ -160,20 +133,31 @@ def failure_summary(
     if cause is None:
         lines.append("No rank of this node failed by itself.")
     else:
+        left, label = left_early(ends, cause), "First cause: "
         if hang is not None and hang.reason:
             lines.append(f"First cause: {hang.short or hang.reason}")
             label = "Culprit:     " if cause.rank in culprits else "This node:   "
-        else:
-            label = "First cause: "
-        lines += _cause(cause, label, culprits, has_gone=bool(gone_before(ends, cause)))
+        elif left is not None:
+            lines += _left(ends, left)
+            label = "Then failed: "
+        lines += _cause(cause, label, culprits, has_left=left is not None)
         lines += _gone_before(ends, cause)
-        others = [end for end in ends if end is not cause and end.exit_code != 0]
+        named = {cause.rank, *(left.ranks if left is not None else ())}
+        others = [end for end in ends if end.rank not in named and end.exit_code != 0]
         lines += _others(others, cause)
     lines.append("=" * WIDTH)
     return "\n".join(lines)
 
 
-def _cause(cause: RankEnd, label: str, culprits: Collection[int], *, has_gone: bool) -> list[str]:
+def _left(ends: Sequence[RankEnd], left: LeftEarly) -> list[str]:
+    [last] = [end for end in ends if end.rank == left.ranks[0]]
+    lines = [f"First cause: {left.how}", f"  Advice: {left.advice}"]
+    if shown := stderr_shown(last):
+        lines += ["  last lines of its stderr:", *(f"    {line}" for line in shown)]
+    return lines
+
+
+def _cause(cause: RankEnd, label: str, culprits: Collection[int], *, has_left: bool) -> list[str]:
     began_restart = cause.began_restart is not None
     failed_by_itself = began_restart or cause.is_stuck or cause.exception_when_asked is not None
     is_asked = cause.asked and not failed_by_itself
@@ -181,12 +165,10 @@ def _cause(cause: RankEnd, label: str, culprits: Collection[int], *, has_gone: b
     lines = [f"{label}{rank_name(cause)}: {how}"]
     if cause.error:
         lines.append(f"  {cause.error}")
-    if advice := cause.attribution.advice:
+    if (advice := cause.attribution.advice) and not has_left:
         lines.append(f"  Advice: {advice}")
-    if cause.names_a_peer and not has_gone:
+    if cause.names_a_peer and not has_left:
         lines.append("  This error names another rank, which may have failed first.")
-    elif has_gone:
-        lines.append("  This error names another rank: one had left before, see below.")
     if began_restart:
         lines.append("  Its traceback is in its output, where it was raised.")
     elif not cause.traceback and (shown := stderr_shown(cause)):
@@ -205,11 +187,11 @@ def stderr_shown(cause: RankEnd) -> list[str]:
 
 
 def _gone_before(ends: Sequence[RankEnd], cause: RankEnd) -> list[str]:
+    """Those that had left before the last one that had."""
     lines = []
-    for left_at, end in gone_before(ends, cause):
+    for left_at, end in gone_before(ends, cause)[1:]:
         before_ms = (cause.ended_at - left_at) * 1e3
-        label, how = ("Was exiting:", _by(end)) if end.asked else ("Had ended:  ", "exit code 0")
-        lines.append(f"{label} {rank_name(end)} {how}, {before_ms:.0f} ms before")
+        lines.append(f"Had left:    {rank_name(end)} {how_it_left(end)}, {before_ms:.0f} ms before")
     return _first(lines)
 
 

@@ -69,12 +69,12 @@ def of_events(events: Iterable[Event], cycle: int) -> Explanation:
     found = replace(found, text=stopping.cause, detected_at=min(seen_at, default=stopped_at))
     local = stopping.cause_local_rank if cause is None else cause.local_rank
     if cause is not None and local != stopping.cause_local_rank:
-        found = replace(found, text=f"rank {cause.rank}: {cause.why}")
+        found = replace(found, text=cause.sentence)
     hung = next((one for one in overdue if one.local_rank == local), None)
     end = next((end for _, end in ends if end.local_rank == local), None)
     named = hung or end
     if cause is not None and cause.left:  # the error names them, and not its own rank
-        return replace(found, ranks=cause.left[:1], symptom=EXIT)
+        return replace(found, ranks=cause.left[:1], symptom=EXIT, text=cause.sentence)
     if named is None:
         return found
     is_hang = hung is not None or (cause is not None and cause.hung)

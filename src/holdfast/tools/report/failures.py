@@ -181,7 +181,9 @@ def _of_recovery(
     one: Recovery, facts: _RankFacts, incident: Incident | None, costs: _Costs, began: float
 ) -> Failure:
     cycle, rank = one.cycle, one.failed_rank
-    what, reason, advice, key = one.symptom, one.why, "", ("", one.symptom)
+    cause = one.cause
+    reason = "" if cause is None else cause.why
+    what, advice, key = one.symptom, "", ("", one.symptom)
     line, stderr = "", tuple[str, ...]()
     if rank is None and incident is not None:
         rank = next(iter(one.culprits), None)
@@ -198,6 +200,9 @@ def _of_recovery(
         did = _did(failed, code)
         what, line, stderr = f"rank {rank} {did}", failed.place or "", failed.stderr
         advice, key = failed.advice or _advice(failed, code), (did, line)
+        if cause is not None and cause.left_how:
+            what, reason, advice = cause.left_how, cause.then, cause.advice
+            key = ("left", line)
     elif one.culprits:
         what, reason, key = one.ended_by, one.symptom, ("hang", one.ended_by)
         rank = next(iter(one.culprits), None)

@@ -35,7 +35,7 @@ class Recovery:
     Attributes:
         symptom: The first one, in words; of crashes the first cause.
         failed_rank: That failed first; None: it was a hang, or no rank did.
-        why: The reason of the failure of that rank, in a sentence; empty: not known.
+        cause: The first cause, of crashes; None: not known.
         stacks: Files with the stacks of ranks, by rank, taken before the ranks were ended.
         short: Those ranks and how they hang, in a few words; empty: not known.
         fault_step: Steps done when it struck: the step it struck in, counted from 0.
@@ -47,7 +47,7 @@ class Recovery:
     symptom: str
     detected_at: float
     failed_rank: int | None = None
-    why: str = ""
+    cause: schema.FirstCause | None = None
     stacks: Mapping[int, str] = field(default_factory=dict)
     evidence_at: float | None = None
     verdict: str | None = None
@@ -140,7 +140,7 @@ def _recovery(
     if not _of(Overdue, symptoms):
         first, body = _first_cause(here), symptoms[0].body
         if first is not None:
-            recovery = replace(recovery, failed_rank=first.rank, why=first.why)
+            recovery = replace(recovery, failed_rank=first.rank, cause=first)
         elif isinstance(body, (schema.RankExited, schema.RankRaised)):
             recovery = replace(recovery, failed_rank=body.rank)
     for at, incident in _of(schema.HangFound, here)[:1]:
@@ -165,7 +165,7 @@ def _words(symptoms: Sequence[schema.Event], here: Sequence[schema.Event]) -> st
         case schema.CycleOver(cause=text):
             return text or "not known"
         case _ if not hung and (cause := _first_cause(here)) is not None:
-            return f"rank {cause.rank}: {cause.why}"
+            return cause.sentence
         case (
             schema.RankExited(rank=rank, exit_code=code)
             | schema.RankRaised(rank=rank, exit_code=code)

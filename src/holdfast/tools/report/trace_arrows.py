@@ -54,12 +54,15 @@ def arrows(
     number = 0
     for one in recoveries:
         culprits = set(one.culprits) if one.failed_rank is None else {one.failed_rank}
+        if one.cause is not None:
+            culprits = {one.cause.culprit}
         culprit = min(culprits, default=-1)
         source = lanes.get((one.cycle, culprit))
         if source is None or (begin := source.held_at()) is None:
             continue
         is_hang = one.failed_rank is None
-        name = f"waits for rank {culprit}" if is_hang else f"stopped: rank {culprit} failed"
+        ended = "left" if one.cause is not None and one.cause.left_how else "failed"
+        name = f"waits for rank {culprit}" if is_hang else f"stopped: rank {culprit} {ended}"
         for (cycle, rank), lane in lanes.items():
             if cycle != one.cycle or rank in culprits or (end := lane.held_at(begin)) is None:
                 continue

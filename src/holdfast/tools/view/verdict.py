@@ -33,9 +33,10 @@ class Failures:
         match event.body:
             case schema.RankFailed(rank=rank) as failed:
                 self._failed[event.cycle, rank] = failed
-            case schema.FirstCause(rank=rank, began_at=at, why=why):
+            case schema.FirstCause(rank=rank, began_at=at, why=why) as cause:
                 text = _with_details(why, self._failed.get((event.cycle, rank)))
-                self.last = Failed(event.cycle, at, rank, f"rank {rank}: {text}")
+                text = cause.sentence if cause.left_how else f"rank {rank}: {text}"
+                self.last = Failed(event.cycle, at, cause.culprit, text)
 
 
 def _with_details(why: str, failed: schema.RankFailed | None) -> str:
