@@ -369,6 +369,17 @@ def test_a_rank_that_was_exiting_is_not_named_beside_an_error_that_names_no_peer
     assert "rank 1" not in cause_line([end(0, 3, 1.0), end(1, -15, 1.2, **LEAVING)])
 
 
+def test_the_first_lines_of_its_stderr_are_in_the_box_before_the_last_ones() -> None:
+    """A warning at the beginning may explain the exception; what comes after that is cut."""
+    error = [TRACEBACK[0], '  File "train.py", line 9, in <module>', "ValueError: x"]
+    last, times = [*["step"] * 20, *error, "an exit handler"], [*[0.2] * 23, 0.9]
+    first = {"first_lines": ["bad sampler", "y"], "n_lines": 1024}
+    fails = end(0, 1, 1.0, last_lines=last, line_times=times, **first)
+    text = failure_summary("t.py", "n", 0, [fails], "v")
+    assert "  its stderr:\n    bad sampler\n    y\n    ... 1,006 lines between\n    step" in text
+    assert "exit handler" not in text
+
+
 def test_the_traceback_of_an_error_file_is_preferred_to_stderr() -> None:
     """``@record`` knows better than the last lines of a shared stream."""
     ends = [end(0, 1, 1.0, error="ValueError: x", traceback="File a\nFile b", last_lines=["noise"])]

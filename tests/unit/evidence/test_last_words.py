@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.evidence.pure.last_words import LastWords, of_error_file, read
+from holdfast.evidence.pure.last_words import LastWords, first_and_last, of_error_file, read
 
 TOP = [
     "Traceback (most recent call last):",
@@ -176,3 +176,42 @@ def test_whatever_the_lines_are_they_are_read(
     found = read(lines, times, exit_code=exit_code, ended_at=99.0)
 
     assert 0 <= found.end <= len(lines)
+
+
+OWN = [
+    "2026-11-26 08:00:00,1 [WARNING] [n0] [rank 1] holdfast: section 'x' is not configured",
+    '{"time": "2026-11-26T08:00:00.100Z", "level": "WARNING", "node": "n0", "text": "section"}',
+]
+
+
+def _shown(lines: list[str]) -> list[str]:
+    """As a launcher keeps them: the first four, and the last six."""
+    return first_and_last(lines[:4], lines[-6:], len(lines), (2, 3))
+
+
+def test_the_first_and_the_last_lines_are_shown_with_how_many_are_between() -> None:
+    lines = [f"line {number}" for number in range(1240)]
+    assert _shown(lines) == [
+        *("line 0", "line 1", "... 1,235 lines between"),
+        *("line 1237", "line 1238", "line 1239"),
+    ]
+    assert _shown(lines[:6])[2] == "... 1 line between"
+
+
+@pytest.mark.parametrize("n", range(6))
+def test_lines_that_are_not_more_than_both_are_shown_once(n: int) -> None:
+    lines = [f"line {number}" for number in range(n)]
+    assert _shown(lines) == lines
+
+
+def test_blank_lines_holdfasts_own_and_bars_of_progress_take_no_place() -> None:
+    """Errors of holdfast do: they may be why the rank ended."""
+    bar = " 10%|#    | 1/10 [00:01<00:09]"
+    first = [OWN[0], bar, "", "UserWarning: bad sampler"]
+    error = OWN[0].replace("WARNING", "ERROR")
+    last = ["step 1", *OWN, "step 2", error, ""]
+    assert _shown([*first, *["x"] * 90, *last]) == [
+        *("UserWarning: bad sampler", "... 90 lines between", "step 1", "step 2", error)
+    ]
+    assert _shown([*OWN, "", "step"]) == ["step"]
+    assert _shown(OWN) == []

@@ -114,14 +114,17 @@ def test_a_stall_is_told_from_a_hang(verdict: Verdict, kinds: list[str]) -> None
     assert on_over.called is ("incident" in kinds)
 
 
+OWN = "2026-11-26 08:00:00,1 [INFO] [n0] [rank 4] holdfast: monitored"
+
+
 def test_the_last_lines_of_all_ranks_are_written_down() -> None:
-    """Of those whose stderr goes through the launcher."""
+    """Of those whose stderr goes through the launcher; without holdfast's own."""
 
     def rank(number: int, *lines: str, keeps_stderr: bool = True) -> SimpleNamespace:
         place, told = SimpleNamespace(rank=number), ([*lines], [1.0] * len(lines))
         return SimpleNamespace(place=place, last_lines=lambda: told, keeps_stderr=keeps_stderr)
 
-    ranks = [rank(4, "a\n", ""), rank(5), rank(6, keeps_stderr=False), rank(7, "\r 1%|\r 2%|")]
+    ranks = [rank(4, "a\n", "", OWN), rank(5), rank(6, keeps_stderr=False), rank(7, "\r 1%|\r 2%|")]
     folders = Mock()
     incidents = IncidentRecords(Mock(), folders, Mock())
     incidents.on_event(CycleStarted(SimpleNamespace(ranks=dict(enumerate(ranks)))))  # type: ignore[arg-type]

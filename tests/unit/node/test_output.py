@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.base import clock
 from holdfast.base.file_writer import LineLog, LogFile
-from holdfast.node.processes.output import TAIL_LINES, OutputPump, Stream
+from holdfast.node.processes.output import HEAD_LINES, TAIL_LINES, OutputPump, Stream
 
 
 @pytest.fixture
@@ -133,6 +133,8 @@ def test_the_last_lines_are_kept_for_the_report(pump: OutputPump, tmp_path: Path
     assert len(lines) == len(times) == TAIL_LINES
     assert lines[-3:] == ["line 999", "line 1000", "Segm"]
     assert before <= times[-3] <= between <= times[-2] <= times[-1], "when they came"
+    assert pipe.stream.head == [f"line {number}" for number in range(HEAD_LINES)]
+    assert pipe.stream.n_lines == 1002
 
 
 def test_matching_lines_are_duplicated(pump: OutputPump, tmp_path: Path) -> None:

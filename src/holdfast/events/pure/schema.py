@@ -251,7 +251,7 @@ class RankFailed(Value):
         failure: Its kind: `missing file`, `port in use` ...; null: not known, as all below.
         what: Which file, port, peer.
         place: `file:line` in your code.
-        stderr: Its last lines there, up to its exception.
+        stderr: Its first and last lines there, up to its exception.
     """
 
     local_rank: Count

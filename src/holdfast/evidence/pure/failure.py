@@ -54,6 +54,8 @@ class RankEnd:
         traceback: From the same file.
         last_lines: The end of its stderr.
         line_times: When each of these came, monotonic seconds; empty: not known.
+        first_lines: The beginning of its stderr.
+        n_lines: How many lines it wrote there in all.
         asked_at: When the launcher did, monotonic seconds; None: it has not.
         oom_kills: Scope ("cgroup", "host") of kernel out-of-memory kills seen since it started.
         peak_rss_kib: Largest resident size.
@@ -84,6 +86,8 @@ class RankEnd:
     traceback: str | None = None
     last_lines: Sequence[str] = ()
     line_times: Sequence[float] = ()
+    first_lines: Sequence[str] = ()
+    n_lines: int = 0
     asked_at: float | None = None
     oom_kills: Sequence[str] = ()
     peak_rss_kib: int = 0

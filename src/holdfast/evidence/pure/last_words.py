@@ -39,9 +39,15 @@ _TOP = ("<module>", "_run_module_as_main", "_run_code")
 _NAME = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?:: |:?$)")
 _NAME_ENDS = ("Error", "error", "Exception", "Interrupt", "Exit", "Iteration", "Group")
 _NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ", "<string>")
+_OWN = re.compile(
+    r"\[(?:DEBUG|INFO|WARNING)\] .*\] holdfast: "
+    r'|^\{"time": "[^"]+", "level": "(?:DEBUG|INFO|WARNING)", "node": "'
+)
+"""Lines that a rank's holdfast logs, as text and as JSON."""
+_BAR_OF_PROGRESS = re.compile(r"%\|.*\|")
 _NOISE = re.compile(
-    r"\w*Warning: |^\[[WI]\d{3,4} |^ |resource_tracker|%\|.*\||^\*+$|^Setting OMP_NUM_THREADS"
-    r"|\[(?:DEBUG|INFO|WARNING)\] .*\] holdfast: "
+    r"\w*Warning: |^\[[WI]\d{3,4} |^ |resource_tracker|^\*+$|^Setting OMP_NUM_THREADS"
+    rf"|{_BAR_OF_PROGRESS.pattern}|{_OWN.pattern}"
     r"|^(?!.*\b(?:ERROR|CRITICAL)\b).*\bholdfast\.(?:fault_tolerance|inprocess|integrations)"
     r"(?:\.[a-z_]+)*(?![\w.])"
 )
@@ -98,6 +104,44 @@ class _Traceback:
 def plain(line: str) -> str:
     """A line of stderr without colours, and without torch's prefix."""
     return _RANK_PREFIX.sub("", _UNSHOWN.sub("", line)).rstrip()
+
+
+def is_own(line: str) -> bool:
+    """Holdfast logged it, as no error: reports show the lines of the rank's program."""
+    return bool(_OWN.search(line))
+
+
+def first_and_last(
+    first: Sequence[str], last: Sequence[str], n_lines: int, most: tuple[int, int]
+) -> list[str]:
+    """The first and the last lines of a stderr, as a report shows them, and how many are between.
+
+    Blank lines and holdfast's own are left out; of the first ones also bars of progress.
+
+    Args:
+        first: The beginning of it.
+        last: The end of it, as far as it may be shown; the two may overlap.
+        n_lines: How many lines it had, to the end of ``last``.
+        most: How many of both to show.
+    """
+    begin = max(0, n_lines - len(last))
+    n_first, n_last = most
+    tail = [(begin + i, line) for i, line in enumerate(last) if _has_words(line)][-n_last:]
+    ends = tail[0][0] if tail else n_lines
+    head = [(i, line) for i, line in enumerate(first[:ends]) if _has_words(line)]
+    head = [it for it in head if not _BAR_OF_PROGRESS.search(it[1])][:n_first]
+    lines = [line for _, line in head]
+    if head and tail:
+        known = {**dict(enumerate(first)), **{begin + i: line for i, line in enumerate(last)}}
+        inner = range(head[-1][0] + 1, ends)
+        between = len(inner) - sum(i in inner and not _has_words(it) for i, it in known.items())
+        if between:
+            lines.append(f"... {between:,} {'line' if between == 1 else 'lines'} between")
+    return [*lines, *(line for _, line in tail)]
+
+
+def _has_words(line: str) -> bool:
+    return bool(line.strip()) and not is_own(line)
 
 
 def read(

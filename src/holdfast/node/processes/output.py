@@ -25,6 +25,8 @@ _PIPE_BYTES_MAX = 1 << 20
 TAIL_LINES = 300
 """Enough for an exception with the one that it was raised from, and what exit handlers write."""
 TAIL_LINE_BYTES = 2000
+HEAD_LINES = 20
+"""Enough for the five that a report shows, with those that it leaves out."""
 _PARTIAL_BYTES_MAX = 1 << 20
 """A line longer than this is passed on in pieces."""
 _BUSY_S = 2.0
@@ -69,9 +71,13 @@ class Stream:
     log_prefix: bytes = b""
     tail: deque[tuple[bytes, float]] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     """Its last lines, and when they came."""
+    head: list[str] = field(default_factory=list)
+    """Its first lines."""
     consoles: Consoles = field(default_factory=Consoles)
     """The pump's, for all its streams."""
     _partial: bytearray = field(default_factory=bytearray)
+    _n_ended: int = 0
+    """Lines that have an end."""
     _received_at: float = 0.0
     _shown: int = 0
     """How much of it is on the console."""
@@ -110,14 +116,18 @@ class Stream:
             if file is not None:
                 file.close()
 
+    @property
+    def n_lines(self) -> int:
+        """How many lines have come, an unfinished one included."""
+        return self._n_ended + bool(self._partial)
+
     def last_lines(self) -> tuple[list[str], list[float]]:
         """The last lines, an unfinished one included, as text; and when they came (monotonic)."""
         kept = list(self.tail)
         if self._partial:
             kept.append((bytes(self._partial), self._received_at))
         kept = kept[-TAIL_LINES:]
-        lines = [line[:TAIL_LINE_BYTES].decode(errors="replace") for line, _ in kept]
-        return lines, [at for _, at in kept]
+        return [_text(line) for line, _ in kept], [at for _, at in kept]
 
     def _lines(self, data: bytes, *, final: bool) -> None:
         self._partial += data
@@ -134,6 +144,8 @@ class Stream:
             self._show(self.console, lines)
         if not lines:
             return
+        self._n_ended += len(lines)
+        self.head += [_text(line) for line in lines[: HEAD_LINES - len(self.head)]]
         kept, at = lines[-TAIL_LINES:], self._received_at
         self.tail.extend((line[:TAIL_LINE_BYTES].rstrip(b"\r\n"), at) for line in kept)
         if self.log is not None:
@@ -280,6 +292,10 @@ class OutputPump:
                         self._errands.popleft()()
                 elif (stream := self._streams.get(descriptor)) and not stream.pump():
                     self._remove(stream)
+
+
+def _text(line: bytes) -> str:
+    return line.rstrip(b"\r\n")[:TAIL_LINE_BYTES].decode(errors="replace")
 
 
 def _write(descriptor: int, data: bytes, consoles: Consoles) -> None:

@@ -112,13 +112,14 @@ class RankProcess:
         self._exiting_at = read_exiting_at(self.error_file.parent, self.pid)
 
     def end(self) -> RankEnd:
-        """How and why it ended, with the last lines of its stderr; or that it cannot be ended."""
+        """How and why it ended, with lines of its stderr; or that it cannot be ended."""
         now, life = clock.monotonic(), self.life
         exit_code = self.exit_code
         if exit_code is None:
             exit_code = 1 if life.exits_now else -signal.SIGKILL
         error, traceback = self._error or read_error_file(self.error_file)
         lines, times = self.last_lines()
+        stderr = self.streams.get(STDERR)
         return RankEnd(
             local_rank=self.place.local_rank,
             rank=self.place.rank,
@@ -136,6 +137,8 @@ class RankProcess:
             traceback=traceback,
             last_lines=lines,
             line_times=times,
+            first_lines=list(stderr.head) if stderr is not None else (),
+            n_lines=stderr.n_lines if stderr is not None else 0,
             asked_at=life.asked_at,
             oom_kills=memory.oom_since(self.oom_before) if exit_code else (),
             peak_rss_kib=self.peak_rss_kib,

@@ -258,6 +258,7 @@ def _last_lines(ranks: Mapping[int, RankProcess]) -> dict[int, list[str]]:
             continue
         lines, _ = rank.last_lines()
         now_shown = (line.rstrip().rpartition("\r")[2] for line in lines)  # of a progress bar
-        shown = [text[:_LINE_CHARS] for line in now_shown if (text := last_words.plain(line))]
+        own = (last_words.plain(line) for line in now_shown if not last_words.is_own(line))
+        shown = [text[:_LINE_CHARS] for text in own if text]
         found[rank.place.rank] = shown[-_LINES:]
     return found

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.base.pure.rank_sets import text_of
+from holdfast.evidence.pure import last_words
 from holdfast.evidence.pure.evidence import Verdict
 from holdfast.evidence.pure.failure import (
     RankEnd,
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from holdfast.node.pure.node_evidence import IncidentOver
 
 WIDTH = 78
-_LAST_LINES_SHOWN = 15
+_LINES_SHOWN = (5, 15)
+"""Of a rank's stderr: the first ones may hold the warning that explains the exception."""
 _LINE_CHARS = 400
 _TRACEBACK_SHOWN = 16
 _OTHERS_SHOWN = 8
@@ -153,7 +155,7 @@ def _left(ends: Sequence[RankEnd], left: LeftEarly) -> list[str]:
     [last] = [end for end in ends if end.rank == left.ranks[0]]
     lines = [f"First cause: {left.how}", f"  Advice: {left.advice}"]
     if shown := stderr_shown(last):
-        lines += ["  last lines of its stderr:", *(f"    {line}" for line in shown)]
+        lines += ["  its stderr:", *(f"    {line}" for line in shown)]
     return lines
 
 
@@ -172,7 +174,7 @@ def _cause(cause: RankEnd, label: str, culprits: Collection[int], *, has_left: b
     if began_restart:
         lines.append("  Its traceback is in its output, where it was raised.")
     elif not cause.traceback and (shown := stderr_shown(cause)):
-        lines += ["  last lines of its stderr:", *(f"    {line}" for line in shown)]
+        lines += ["  its stderr:", *(f"    {line}" for line in shown)]
     elif traceback := cause.traceback or cause.raised:
         shown = traceback.rstrip().splitlines()[-_TRACEBACK_SHOWN:]
         lines += ["  traceback:", *(f"    {line}" for line in shown)]
@@ -180,9 +182,12 @@ def _cause(cause: RankEnd, label: str, culprits: Collection[int], *, has_left: b
 
 
 def stderr_shown(cause: RankEnd) -> list[str]:
-    """The last lines of its stderr to its exception, or to their end."""
+    """The first and the last lines of its stderr to its exception, or to their end."""
     end = cause.last_words.end or len(cause.last_lines)
-    lines = [line for line in cause.last_lines[:end] if line.strip()][-_LAST_LINES_SHOWN:]
+    after = len(cause.last_lines[end:])
+    n_lines = max(cause.n_lines, len(cause.last_lines)) - after
+    before = cause.last_lines[:end]
+    lines = last_words.first_and_last(cause.first_lines, before, n_lines, _LINES_SHOWN)
     return [line[:_LINE_CHARS] for line in lines]
 
 

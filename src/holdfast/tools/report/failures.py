@@ -14,6 +14,7 @@ from holdfast.base.pure.wording import duration
 from holdfast.events.pure import schema
 from holdfast.events.run.run_words import named
 from holdfast.evidence.pure.failure import describe_exit, signal_name
+from holdfast.evidence.pure.last_words import is_own
 from holdfast.tools.calls import why
 from holdfast.tools.report.snapshot_facts import RestartSource
 from holdfast.tools.report.thread_stacks import users_frame
@@ -25,8 +26,6 @@ _LOST_IN = ("stalled", "stopping")
 _LOST_AFTER = ("restarting", "waiting", "importing", "setup", "steps_again")
 """Accounts of the cycle that failed, and of the next one, that a failure costs."""
 _MISMATCH = "mismatch"
-_OF_HOLDFAST = "] holdfast: "
-"""In each line that a rank's holdfast logs."""
 _LINES = 5
 """Of a rank that hung: most of them are older than the hang."""
 
@@ -43,7 +42,7 @@ class Failure(Value):
         times: Later events, and their seconds after the detection.
         lost_s: Of each rank, on average.
         key: Equal for failures that look the same.
-        stderr: Last lines of the rank that failed.
+        stderr: First and last lines of the rank that failed; last ones of one that hung.
         incident: None: there is none.
         in_place: The ranks went on in the same processes.
         source: The state that they went on from, where the job uses snapshots; empty: not known.
@@ -105,7 +104,7 @@ class _RankFacts:
         """Of the stderr of a rank that hung, without the lines that holdfast wrote there."""
         failed = self.failed.get((cycle, -1 if rank is None else rank))
         lines = failed.stderr if failed is not None else ()
-        return tuple(line for line in lines if _OF_HOLDFAST not in line)[-_LINES:]
+        return tuple(line for line in lines if not is_own(line))[-_LINES:]
 
     def where(self, line: str, cycle: int, rank: int | None) -> str:
         """``/home/me/data.py:88, in load_batch (rank 5, pid 4711, node gpu-07)``."""
