@@ -272,7 +272,10 @@ def test_a_leader_that_finds_another_one_in_the_key_steps_down(
     from holdfast.job.link.meeting_place import OtherBackend
     from holdfast.job.link.other_backends import Election
     from holdfast.job.pure.leader_key import LeaderKey
-    from holdfast.job.pure.succession import KeyHeld, KeyTaken
+    from holdfast.job.pure.succession_messages import (
+        KeyHeld,
+        KeyTaken,
+    )
 
     jobs = [start(ft, etcd, nnodes="1:2") for _ in range(2)]
     first = has_lived(1, *jobs)

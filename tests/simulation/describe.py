@@ -40,7 +40,13 @@ from holdfast.job.pure.membership import (
     StopCycle,
     Suspect,
 )
-from holdfast.job.pure.succession import Approach, ClaimKey, Give, Leads, Release
+from holdfast.job.pure.succession_messages import (
+    Approach,
+    ClaimKey,
+    Give,
+    Leads,
+    Release,
+)
 from holdfast.node.pure import node as ranks
 from holdfast.node.pure import rank_life
 from holdfast.node.pure.launcher import LeaveProcess, QuitProcess

@@ -46,7 +46,7 @@ from holdfast.job.pure.membership import (
     elector,
 )
 from holdfast.job.pure.rules import RestartPolicy
-from holdfast.job.pure.succession import Leads
+from holdfast.job.pure.succession_messages import Leads
 from holdfast.job.pure.timing import VERDICT_SHARE
 from holdfast.node.pure.launcher import LauncherEnd, LeaveProcess
 from holdfast.testing.clock import VirtualClock

@@ -29,7 +29,7 @@ from holdfast.arena.pure.slots import next_slot
 from holdfast.arena.pure.snapshots import Beginning, Held, Holdings, Refused, SnapshotId
 from holdfast.job.pure.member_messages import SnapshotsMeasured
 from holdfast.job.pure.membership import CyclePlace, Decision, Kept, Round
-from holdfast.job.pure.succession import Leads
+from holdfast.job.pure.succession_messages import Leads
 from tests.simulation.simulated_kept_steps import KeptPromises, ranks_of
 
 if TYPE_CHECKING:

@@ -46,7 +46,8 @@ from holdfast.job.pure.membership import (
     StateChanged,
     StopCycle,
 )
-from holdfast.job.pure.succession import (
+from holdfast.job.pure.succession import Succession
+from holdfast.job.pure.succession_messages import (
     Approach,
     ClaimKey,
     Follows,
@@ -59,7 +60,6 @@ from holdfast.job.pure.succession import (
     Reached,
     Release,
     Released,
-    Succession,
 )
 from holdfast.job.pure.timing import Pace
 from holdfast.job.pure.workload import Workload

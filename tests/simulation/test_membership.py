@@ -12,26 +12,26 @@ import pytest
 
 from holdfast.base.pure.budget import Budget
 from holdfast.health.pure.gate import HealthGate
-from holdfast.job.pure import succession
+from holdfast.job.pure import votes
 from holdfast.job.pure.assign import Policy as NodePolicy
 from holdfast.job.pure.leader import Leader
 from holdfast.job.pure.leader_lease import LeaderLease
 from holdfast.job.pure.leader_messages import Effect, Event, LauncherEnded
 from holdfast.job.pure.leader_watch import LeaderWatch
+from holdfast.job.pure.lost_leaders import LostLeaders
 from holdfast.job.pure.member import Member, MemberPhase
 from holdfast.job.pure.member_messages import LeaderMissing, LeaderReplaced
 from holdfast.job.pure.membership import EXCLUDE, JobOutcome, Join, StopCycle, Successor, elector
 from holdfast.job.pure.nodes import Nodes
 from holdfast.job.pure.rounds import Rounds
 from holdfast.job.pure.rules import RestartPolicy, Rules
-from holdfast.job.pure.succession import (
-    Allegiance,
+from holdfast.job.pure.succession import Allegiance, Succession
+from holdfast.job.pure.succession_by_key import SuccessionByKey
+from holdfast.job.pure.succession_messages import (
     ClaimKey,
     Leads,
     Ready,
-    Succession,
 )
-from holdfast.job.pure.succession_by_key import SuccessionByKey
 from holdfast.job.pure.timing import VERDICT_SHARE, Pace
 from holdfast.node.pure.launcher import Launcher
 from holdfast.node.pure.node import Node
@@ -546,7 +546,7 @@ inherit, on_leader_gone = Leader._inherit, Launcher._on_leader_gone
     ("kind", "method", "bug"),
     [
         (Succession, "_on_reached", votes_twice),
-        (succession, "is_majority", takes_a_third),
+        (votes, "is_majority", takes_a_third),
         (Leader, "_inherit", starts_at_once),
         (Launcher, "_on_leader_gone", votes_with_ranks),
     ],
@@ -680,9 +680,9 @@ def leader_that_dies_when_half_have_lost_it() -> None:
         Simulation(Scenario(6, rules, **about), seed).run()
 
 
-def forgets_when_others_died(self: Succession, nodes: Any, now: float) -> None:
+def forgets_when_others_died(self: LostLeaders, nodes: Any, now: float) -> None:
     """A candidate learns of a death, and not that ranks may have that leader's word."""
-    self._ended.update(nodes)
+    self.ended.update(nodes)
 
 
 def test_ranks_of_a_leader_that_has_died_are_waited_for_by_those_that_had_lost_it_before(
@@ -690,7 +690,7 @@ def test_ranks_of_a_leader_that_has_died_are_waited_for_by_those_that_had_lost_i
 ) -> None:
     """R-1: a leader by the votes of launchers that had heard nothing for long, and of one more."""
     leader_that_dies_when_half_have_lost_it()
-    monkeypatch.setattr(Succession, "_note_ended", forgets_when_others_died)
+    monkeypatch.setattr(LostLeaders, "note_ended", forgets_when_others_died)
     with pytest.raises(Violation):
         leader_that_dies_when_half_have_lost_it()
 
@@ -796,7 +796,7 @@ def test_the_simulator_finds_launchers_that_vote_because_they_are_admitted(
     monkeypatch: pytest.MonkeyPatch, has_lease: bool
 ) -> None:
     """With the answers of such launchers two leaders have a lease; without, none ever has one."""
-    monkeypatch.setattr(succession, "is_majority", counts_each_vote)
+    monkeypatch.setattr(votes, "is_majority", counts_each_vote)
     if has_lease:
         monkeypatch.setattr(LeaderLease, "_count_in", counts_each_answer)
     expected = "L-2: n2 decides, and n0 has a lease" if has_lease else "never comes to an end"

@@ -60,7 +60,7 @@ from holdfast.job.pure.member_messages import (
     WaitAsSpare,
 )
 from holdfast.job.pure.membership import Decision, Join, Message
-from holdfast.job.pure.succession import Leads, ToShell
+from holdfast.job.pure.succession_messages import Leads, ToShell
 from holdfast.net.loop import Loop
 from holdfast.node.console import LOGGER, STDERR, STDOUT, PumpHandler, log_note
 from holdfast.node.control_endpoint import ControlEndpoint

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.job.pure.leader_messages import StepDown
 from holdfast.job.pure.membership import Decision, Message
-from holdfast.job.pure.succession import ToShell
+from holdfast.job.pure.succession_messages import ToShell
 from holdfast.node.pure.launcher import Event, Met, SendOn
 
 if TYPE_CHECKING:

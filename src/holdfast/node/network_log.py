@@ -45,7 +45,7 @@ from holdfast.job.pure.membership import (
     Round,
     Successor,
 )
-from holdfast.job.pure.succession import (
+from holdfast.job.pure.succession_messages import (
     Approach,
     ClaimKey,
     Follows,

@@ -18,7 +18,8 @@ from holdfast.base.pure.printable import printable
 from holdfast.job.link.meeting_place import MeetingPlace
 from holdfast.job.pure.member import Member
 from holdfast.job.pure.membership import Descriptor, Message
-from holdfast.job.pure.succession import Approach, Give, LeaveLeader, Release, Succession
+from holdfast.job.pure.succession import Succession
+from holdfast.job.pure.succession_messages import Approach, Give, LeaveLeader, Release
 from holdfast.job.pure.timing import Pace
 from holdfast.net.loop import Loop
 from holdfast.node.console import LOGGER, log_note

@@ -19,8 +19,8 @@ from holdfast.job.pure.membership import (
     StopCycle,
     Successor,
 )
-from holdfast.job.pure.succession import (
-    Allegiance,
+from holdfast.job.pure.succession import Allegiance, Succession
+from holdfast.job.pure.succession_messages import (
     Approach,
     Follows,
     Give,
@@ -35,7 +35,6 @@ from holdfast.job.pure.succession import (
     Ready,
     Release,
     Released,
-    Succession,
 )
 from holdfast.job.pure.timing import Pace
 

@@ -15,8 +15,9 @@ from holdfast.job.pure.membership import (
     StopCycle,
     Successor,
 )
-from holdfast.job.pure.succession import (
-    Allegiance,
+from holdfast.job.pure.succession import Allegiance
+from holdfast.job.pure.succession_by_key import SuccessionByKey
+from holdfast.job.pure.succession_messages import (
     Approach,
     ClaimKey,
     Give,
@@ -30,7 +31,6 @@ from holdfast.job.pure.succession import (
     Ready,
     Release,
 )
-from holdfast.job.pure.succession_by_key import SuccessionByKey
 from holdfast.job.pure.timing import Pace
 
 PACE = Pace()

@@ -10,7 +10,7 @@ from holdfast.job.pure.leader_lease import LeaderLease
 from holdfast.job.pure.membership import CyclePlace, Descriptor, Join, Offer, Round
 from holdfast.job.pure.nodes import Nodes
 from holdfast.job.pure.rules import Rules
-from holdfast.job.pure.succession import Leads
+from holdfast.job.pure.succession_messages import Leads
 from holdfast.job.pure.takeover import Takeover
 from holdfast.job.pure.timing import Pace
 

@@ -37,7 +37,8 @@ from holdfast.job.pure.membership import (
     Successor,
 )
 from holdfast.job.pure.rules import RestartPolicy, Rules
-from holdfast.job.pure.succession import LeaderDied, Succession
+from holdfast.job.pure.succession import Succession
+from holdfast.job.pure.succession_messages import LeaderDied
 from holdfast.job.pure.timing import READ_LIMIT_S, Pace
 from holdfast.node.pure.launcher import (
     Deposed,

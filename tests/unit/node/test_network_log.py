@@ -11,7 +11,7 @@ import pytest
 from holdfast.job.link.meeting_place import MeetingPlace
 from holdfast.job.pure.member_messages import LeaderLost
 from holdfast.job.pure.membership import Successor
-from holdfast.job.pure.succession import LeaderDied
+from holdfast.job.pure.succession_messages import LeaderDied
 from holdfast.node.network_log import NetworkLog
 from tests.waiting import until
 

@@ -25,17 +25,17 @@ from holdfast.job.pure.membership import (
     Successor,
 )
 from holdfast.job.pure.nodes import Nodes
-from holdfast.job.pure.succession import (
+from holdfast.job.pure.succession import Succession
+from holdfast.job.pure.succession_messages import (
     Approach,
     Follows,
     Give,
     LeaderDied,
     Reached,
     Release,
-    Succession,
-    is_majority,
 )
 from holdfast.job.pure.timing import Pace
+from holdfast.job.pure.votes import is_majority
 from holdfast.node.pure.launcher import Met
 from holdfast.node.pure.witness import Witness, WitnessLeaves
 

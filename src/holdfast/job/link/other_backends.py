@@ -34,7 +34,7 @@ from holdfast.base import clock
 from holdfast.base.torch_private import Store, registered_backends, store_of_all_rounds
 from holdfast.job.link.meeting_place import OtherBackend
 from holdfast.job.pure.leader_key import Claimed, LeaderKey, claim, how_over, over, parse_key
-from holdfast.job.pure.succession import KeyTaken
+from holdfast.job.pure.succession_messages import KeyTaken
 from holdfast.job.pure.timing import TRY_AGAIN_S
 from holdfast.net.reach import PeerUnreachableError, connect_when_reachable
 

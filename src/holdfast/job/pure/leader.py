@@ -81,7 +81,7 @@ from holdfast.job.pure.rules import Rules
 from holdfast.job.pure.running import RunningCycle
 from holdfast.job.pure.sleep import SleepDetector
 from holdfast.job.pure.state_choice import StateChoice
-from holdfast.job.pure.succession import Leads
+from holdfast.job.pure.succession_messages import Leads
 from holdfast.job.pure.takeover import Takeover
 from holdfast.job.pure.timing import Pace
 from holdfast.job.pure.workload import difference

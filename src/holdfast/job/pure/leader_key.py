@@ -11,7 +11,10 @@ from collections.abc import Collection, Generator
 
 from holdfast.base.pure.value import Value
 from holdfast.job.pure.membership import Successor
-from holdfast.job.pure.succession import KeyHeld, KeyTaken
+from holdfast.job.pure.succession_messages import (
+    KeyHeld,
+    KeyTaken,
+)
 from holdfast.net.pure.address import parse_endpoint
 
 _OVER = "over: "

@@ -34,16 +34,8 @@ from dataclasses import dataclass, field
 from holdfast.base.pure.common_events import TimePassed
 from holdfast.base.pure.deadlines import earliest
 from holdfast.job.pure import membership as msg
-from holdfast.job.pure.succession import (
-    Allegiance,
-    ClaimKey,
-    Effect,
-    Event,
-    KeyHeld,
-    KeyTaken,
-    Succession,
-    is_majority,
-)
+from holdfast.job.pure.succession import Allegiance, Succession
+from holdfast.job.pure.succession_messages import ClaimKey, Effect, Event, KeyHeld, KeyTaken
 
 
 @dataclass
@@ -78,11 +70,12 @@ class SuccessionByKey(Succession):
                 self._is_claiming = False
                 self._on_answer(event)
             return self._effects
-        if isinstance(event, TimePassed) and now >= self._died_until:
-            if self._seeks_at is not None and now >= self._seeks_at:
-                self._nominate_itself()
+        if isinstance(event, TimePassed) and now >= self._lost.died_until:
+            resumes_at = self._search.resumes_at
+            if resumes_at is not None and now >= resumes_at:
+                self._vote_without_another_candidate()
             if self._claims_at() is not None:
-                self._patient_until.clear()  # it claims the key, and gives no vote back
+                self._votes.keep()  # it claims the key, and gives no vote back
         return super().handle(event, now)
 
     def _binds_until(self, now: float) -> float | None:  # noqa: ARG002
@@ -95,54 +88,47 @@ class SuccessionByKey(Succession):
         return super().quit()
 
     # ------------------------------------------------------------ the claim
-    def _nominate_itself(self) -> None:
+    def _vote_without_another_candidate(self) -> None:
         """No successor could be reached: there may be a leader, as the key says; or this one is."""
-        assert self._ready is not None
-        desc, node = self._ready.join.desc, self._ready.join.node
-        self._seeks_at, self.allegiance = None, Allegiance.BOUND
-        self._candidate = msg.Successor(node, desc.addr, desc.serves)
+        self._search.resumes_at = None
+        self._nominate_itself()
         self._take(self._offer(self._now), self._now)
 
-    def _own(self) -> str:
-        """This node, while it is its own candidate; empty: it is not."""
-        own = self._ready.join.node if self._ready is not None else ""
-        is_own = self.allegiance is Allegiance.BOUND and self._is_candidate(own)
-        return own if is_own else ""
-
     def _claims_at(self) -> float | None:
-        is_waiting = self._own() and not self._is_claiming
-        return self._died_until if is_waiting else None
+        is_bound_to_itself = self.allegiance is Allegiance.BOUND and self._is_candidate(self._own)
+        is_waiting = is_bound_to_itself and not self._is_claiming
+        return self._lost.died_until if is_waiting else None
 
     def _elect(self) -> None:
         claims_at, formed = self._claims_at(), self.round
         if claims_at is None or formed is None:
             return
-        votes = {offer.node for offer in self._offers.values() if offer.term == self.term}
-        electorates = self._electorates or ()
-        has_majority = bool(electorates) and all(is_majority(votes, it) for it in electorates)
-        sure = self._is_sure and all(offer.is_sure for offer in self._offers.values())
-        has_all = sure and formed.electorate <= {*map(msg.elector, votes | self._ended)}
+        electorates, ended = self._following.electorates, self._lost.ended
+        has_majority = electorates is not None and self._votes.elect(self.term, electorates)
+        sure = self._following.is_sure and all(offer.is_sure for offer in self._votes)
+        votes = {offer.node for offer in self._votes if offer.term == self.term}
+        has_all = sure and formed.electorate <= {*map(msg.elector, votes | ended)}
         if has_majority or has_all or self._now >= claims_at:
             self._is_claiming = True
-            self._patient_until.clear()
-            self._effects.append(ClaimKey(self.term, tuple(sorted(self._ended))))
+            self._votes.keep()
+            self._effects.append(ClaimKey(self.term, tuple(sorted(ended))))
 
     def _on_answer(self, answer: KeyTaken | KeyHeld) -> None:
-        formed, own = self.round, self._own()
+        formed, following = self.round, self._following
         assert formed is not None
         if isinstance(answer, KeyTaken):
             self.term = answer.term
-            self._is_sure = self._is_sure and answer.before == formed.leader
-            self._offers[own] = self._offer(self._now)
-            self._lead(formed, self._electorates or [formed.electorate])
+            following.is_sure = following.is_sure and answer.before == formed.leader
+            self._votes.replace(self._offer(self._now))
+            self._lead(formed, following.electorates or [formed.electorate])
             return
-        self._is_sure = False
+        following.is_sure = False
         holder = answer.holder
-        if holder.node in self._ended:  # its death was proved meanwhile
+        if holder.node in self._lost.ended:  # its death was proved meanwhile
             self._elect()
             return
-        self._offers.pop(own, None)
-        self._release([*self._offers], self.term + 1)
+        self._votes.drop(self._own)
+        self._effects += self._votes.release_all(self.term + 1)
         self.allegiance, self._candidate = Allegiance.SEEKING, holder
         self._approach(holder)
 
@@ -150,12 +136,12 @@ class SuccessionByKey(Succession):
     def _take(self, offer: msg.Offer, now: float) -> None:
         super()._take(offer, now)
         if self._is_claiming:
-            self._patient_until.clear()
+            self._votes.keep()
 
     def _on_offer(self, offer: msg.Offer, now: float) -> None:
         formed = self.round
         if not self._is_claiming or formed is None or offer.last > formed.version:
             super()._on_offer(offer, now)
             return
-        self._note_ended(offer.ended, now)
+        self._lost.note_ended(offer.ended, now)
         self._take(offer, now)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from holdfast.job.pure import membership as msg
 from holdfast.job.pure.forming import Forming
 from holdfast.job.pure.leader_lease import LeaderLease
-from holdfast.job.pure.succession import Leads
+from holdfast.job.pure.succession_messages import Leads
 
 _A_LATER_CYCLE = ""
 """In the place of a node: no launcher can say that none has ranks of a cycle that it missed."""

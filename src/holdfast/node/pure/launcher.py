@@ -96,7 +96,9 @@ from holdfast.job.pure.membership import (
     elector,
 )
 from holdfast.job.pure.rules import Rules
-from holdfast.job.pure.succession import (
+from holdfast.job.pure.succession import Succession
+from holdfast.job.pure.succession_by_key import SuccessionByKey
+from holdfast.job.pure.succession_messages import (
     Approach,
     ClaimKey,
     Follows,
@@ -114,9 +116,7 @@ from holdfast.job.pure.succession import (
     Ready,
     Release,
     Released,
-    Succession,
 )
-from holdfast.job.pure.succession_by_key import SuccessionByKey
 from holdfast.net.pure.address import Endpoint
 from holdfast.node.pure import node
 from holdfast.node.pure.node import Node

@@ -38,7 +38,8 @@ from holdfast.job.pure.membership import (
     Resigned,
     Round,
 )
-from holdfast.job.pure.succession import (
+from holdfast.job.pure.succession import Succession
+from holdfast.job.pure.succession_messages import (
     Approach,
     Follows,
     Give,
@@ -51,7 +52,6 @@ from holdfast.job.pure.succession import (
     Ready,
     Release,
     Released,
-    Succession,
 )
 from holdfast.node.pure import launcher
 

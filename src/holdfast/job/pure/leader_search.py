@@ -1,0 +1,133 @@
+"""Decide which launcher is asked next by one that has no leader.
+
+Pure. Times are seconds on the launcher's clock. In this order:
+
+- a launcher that knows more, or leads, as another one has said: *ahead*;
+- itself, if it may lead and others have voted for it;
+- the leader before, out of turn, when a candidate has had its votes in vain: it may lead the
+  others, or need votes to lead again. One that was not reached is left alone for ``silence_s``;
+- the successors, one in each term (:mod:`.turns`);
+- the leader before, after the successors, or alone where there are none;
+- none for ``beat_s``, and all again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.base.pure.value import Value
+from holdfast.job.pure import turns
+from holdfast.job.pure.following import Following
+from holdfast.job.pure.lost_leaders import LostLeaders
+from holdfast.job.pure.membership import Join, Successor
+from holdfast.job.pure.timing import Pace
+
+
+class Turn(Value):
+    """The launcher that is asked next, in a later term than ``after``; None: there is a pause."""
+
+    candidate: Successor | None
+    after: int
+
+
+@dataclass
+class LeaderSearch:
+    """Of one launcher, since it lost its leader.
+
+    Attributes:
+        ahead: A launcher that has a later round than this one, or leads: the next to be asked.
+        known: A launcher that has proved that it leads.
+        resumes_at: When the pause is over; None: there is none.
+    """
+
+    pace: Pace
+    following: Following
+    lost: LostLeaders
+
+    ahead: Successor | None = field(default=None, init=False)
+    known: Successor | None = field(default=None, init=False)
+    resumes_at: float | None = field(default=None, init=False)
+    _tried: int = field(default=0, init=False)
+    """Successors, since the last pause."""
+    _has_tried_leader: bool = field(default=False, init=False)
+    _was_in_vain: bool = field(default=False, init=False)
+    """A candidate has had votes, and too few: the leader before may have the others."""
+    _retries_former_at: float = field(default=0.0, init=False)
+    """It was not reached: before that it is asked in its turn only, as each time takes seconds."""
+
+    def begin(self) -> None:
+        """The leader is lost."""
+        self._tried, self._has_tried_leader, self._was_in_vain = 0, False, False
+        self._retries_former_at, self.known = 0.0, None
+
+    # ------------------------------------------------------------ events
+    def found_later_round(self, join: Join) -> None:
+        """If it can lead it gets the next vote; the last round here may not name it."""
+        desc = join.desc
+        if desc.serves and not desc.is_witness:
+            self.ahead = Successor(join.node, desc.addr, desc.serves)
+
+    def found(self, known: Successor) -> None:
+        """A launcher has proved that it leads."""
+        self.ahead = self.known = known
+
+    def was_in_vain(self, candidate: Successor | None) -> None:
+        """That one had votes for some time, and did not lead."""
+        if candidate is not None and self.following.leads_at is not None:
+            self._was_in_vain = not self._was_leader(candidate.node)
+
+    def not_reached(self, node: str, now: float) -> None:
+        """It has no vote of this launcher; if it is the leader before, its host may be off."""
+        if self._was_leader(node):
+            self._retries_former_at = now + self.pace.silence_s
+
+    # ------------------------------------------------------------ the next one
+    def take_next(self, own: Join, term: int, now: float, *, has_votes: bool) -> Turn:
+        """The launcher that is asked now.
+
+        Args:
+            own: Of this launcher.
+            term: The last in which it has voted.
+            now: The time.
+            has_votes: Others have voted for it.
+        """
+        formed, ended = self.following.round, self.lost.ended
+        assert formed is not None
+        self.resumes_at = None
+        ahead, self.ahead = self.ahead, None
+        if ahead is not None and ahead.node not in ended:
+            return Turn(ahead, turns.after_out_of_turn(formed, term))
+        if has_votes and turns.may_lead(formed, own.node):
+            return Turn(Successor(own.node, own.desc.addr, own.desc.serves), term)
+        former = self._former(own)
+        was_in_vain, self._was_in_vain = self._was_in_vain, False
+        was_in_vain = was_in_vain and now >= self._retries_former_at
+        if was_in_vain and former is not None and not self._was_leader(own.node):
+            return Turn(former, turns.after_out_of_turn(formed, term))
+        for _ in formed.successors:
+            if self._tried == len(formed.successors):
+                break
+            self._tried += 1
+            candidate = turns.successor_in(formed, term + 1)
+            if candidate.node not in ended:
+                return Turn(candidate, term)
+            term += 1
+        if former is not None:
+            self._has_tried_leader = True
+            return Turn(former, term)
+        self._tried, self._has_tried_leader = 0, False
+        self.resumes_at = now + self.pace.beat_s
+        return Turn(None, term)
+
+    def _former(self, own: Join) -> Successor | None:
+        """It may lead the others, and be there again; or this one has led, and knows most."""
+        former = self.following.leads_at
+        if former is None or not former.port or self._has_tried_leader:
+            return None
+        if self._was_leader(own.node):
+            return former if own.desc.serves > 0 else None
+        return None if former.node in self.lost.ended else former
+
+    def _was_leader(self, node: str) -> bool:
+        leads_at = self.following.leads_at
+        return leads_at is not None and turns.is_one(node, leads_at.node)
