@@ -48,6 +48,7 @@ from holdfast.job.pure.membership import (
 from holdfast.job.pure.rules import RestartPolicy
 from holdfast.job.pure.succession_messages import Leads
 from holdfast.job.pure.timing import VERDICT_SHARE
+from holdfast.job.pure.votes import is_majority
 from holdfast.node.pure.launcher import LauncherEnd, LeaveProcess
 from holdfast.testing.clock import VirtualClock
 from tests.simulation import describe
@@ -111,6 +112,21 @@ class JobPromises:
     def has_succeeded(self) -> bool:
         """Whether a leader has ended the job so."""
         return any(end.outcome is JobOutcome.SUCCEEDED for end in self._ends)
+
+    @property
+    def has_lost_majority(self) -> bool:
+        """Most launchers with a vote are dead, also if most hosts live: too many died at a time.
+
+        By the newest round that a living launcher has. One that was started anew has no vote.
+        """
+        living = [one for one in self._by_node.values() if one.alive]
+        votes = {elector(one.core.member.node) for one in living}
+        known = [one.core.succession._following for one in living if one.core.succession]
+        rounds = {
+            it.round.version: it.electorates or [it.round.electorate] for it in known if it.round
+        }
+        electorates = rounds[max(rounds)] if rounds else []
+        return not all(is_majority(votes, electorate) for electorate in electorates)
 
     # ------------------------------------------------------------ what happens
     def note_failure(self, one: SimulatedNode) -> None:

@@ -215,8 +215,8 @@ class Simulation(World):
         self.check(not is_there, "the leader never closes")
         if self.scenario.must_succeed:
             # Launchers that are cut off at its end do not learn that.
-            has_succeeded = self._promises.has_succeeded
-            self.check(has_succeeded, "a majority lives, and the job has not succeeded")
+            is_kept = self._promises.has_succeeded or self._promises.has_lost_majority
+            self.check(is_kept, "a majority lives, and the job has not succeeded")
         return Result(
             steps=self.steps,
             virtual_s=self.clock.now,

@@ -46,6 +46,7 @@ from tests.simulation.scenario import (
     Network,
     Partition,
     Pause,
+    PowerLoss,
     RankFails,
     Return,
     Scenario,
@@ -748,6 +749,14 @@ def test_a_launcher_that_only_hosts_the_leader_ends_no_job_by_a_signal(slept_s: 
         about = {"network": CALM, "proofs": 1.0, "work_s": 20.0, "must_succeed": True}
         result = run(Scenario(3, rules, faults=(*faults, signal), **about))
         assert (result.exit_codes["n1"], result.exit_codes["n2"]) == (0, 0)
+
+
+def test_a_job_that_loses_most_launchers_of_a_round_ends_although_most_hosts_live() -> None:
+    """Those that were started anew have no vote."""
+    rules = Rules(NodePolicy(1, 3), max_restarts=20, first_last_call_s=1.0)
+    lost = PowerLoss(10.0, 1), PowerLoss(10.0, 2), Return(10.1, 1), Return(10.1, 2)
+    result = run(Scenario(3, rules, faults=lost, network=CALM, work_s=60.0, must_succeed=True))
+    assert result.exit_codes["n0"] == 1
 
 
 @pytest.mark.parametrize(("hosts", "witnesses"), [(2, 1), (3, 0), (4, 1), (5, 0)])
