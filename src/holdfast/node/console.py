@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from holdfast.base.pure.common_events import Note
 from holdfast.base.pure.json_line import JSON, json_line
@@ -15,7 +15,7 @@ from holdfast.watch.pure.monitor_messages import MonitorLog
 LOGGER = logging.getLogger("holdfast")
 STDOUT, STDERR = 1, 2
 _BOX = "holdfast_box"
-"""Attribute of a record that is shown without date and level, as text."""
+"""Attribute of a record: its form where it is shown without date and level."""
 
 
 class PumpHandler(logging.Handler):
@@ -54,8 +54,8 @@ class PumpHandler(logging.Handler):
     def _line(self, record: logging.LogRecord) -> str:
         if self._is_json:
             return self._as_json(record)
-        if hasattr(record, _BOX):
-            return record.getMessage()
+        if (box := getattr(record, _BOX, None)) is not None:
+            return str(box)
         return printable(self.format(record))  # with output of ranks in it
 
     def _as_json(self, record: logging.LogRecord) -> str:
@@ -84,9 +84,12 @@ def log_error(text: str) -> None:
     LOGGER.error("%s", text)
 
 
-def log_box(text: str) -> None:
-    """Log the report on a failed job: several lines, without dates; one object as JSON."""
-    LOGGER.critical("%s", text, extra={_BOX: True})  # at each level
+def log_box(text: str, boxed: str, facts: Mapping[str, int]) -> None:
+    """Log the report on a failed job: several lines, without dates; one object as JSON.
+
+    ``boxed``: the text as consoles show it. ``facts``: see :func:`facts_of`.
+    """
+    LOGGER.critical("%s", text, extra={_BOX: boxed, **facts})  # at each level
 
 
 def facts_of(cycle: int, rank: int | None = None) -> dict[str, int]:

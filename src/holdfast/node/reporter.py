@@ -420,8 +420,8 @@ class JobReporter(Part):
             )
             outlook = f"{used} of {plan.max_restarts} restarts used{because}"
         summary = report.failure_summary(plan.name, self._node, cycle, ends, outlook, hang)
-        log_box(summary)
         cause = first_cause(ends, hang.culprits if hang is not None else ())
+        log_box(summary.text, summary.boxed, facts_of(cycle, cause.rank if cause else None))
         if cause and self._error_file:
             own = cause.error if hang is None else None
             text = own or report.cause_line(ends, hang)

@@ -20,6 +20,13 @@ def end(rank: int, exit_code: int, at: float, **more: object) -> RankEnd:
     return RankEnd(rank, rank, 4000 + rank, exit_code, at, **more)  # type: ignore[arg-type]
 
 
+def box(
+    name: str, node: str, cycle: int, ends: list[RankEnd], why: str, hang: Verdict | None = None
+) -> str:
+    """The summary of a cycle, as the console has it."""
+    return failure_summary(name, node, cycle, ends, why, hang).boxed
+
+
 @pytest.mark.parametrize(
     ("exit_code", "more", "expected"),
     [
@@ -113,7 +120,7 @@ def test_a_rank_that_cannot_be_ended_is_a_cause_only_where_nothing_else_is() -> 
 
     assert first_cause([failed, stuck]) is failed
     assert first_cause([end(0, -15, 1.0, asked=True), stuck]) is stuck
-    summary = failure_summary("train.py", "n0", 0, [failed, stuck], "over")
+    summary = box("train.py", "n0", 0, [failed, stuck], "over")
     assert "Not ended:   rank 1 (pid 4001) still alive after SIGKILL" in summary
 
 
@@ -214,7 +221,7 @@ def test_a_rank_that_was_exiting_of_its_exception_when_it_was_stopped_is_the_cau
 
     assert first_cause([peer, exiting]) is exiting
     assert explain(exiting) == told
-    assert f"First cause: rank 1 (pid 4001): {told}" in failure_summary(
+    assert f"First cause: rank 1 (pid 4001): {told}" in box(
         "train.py", "n0", 0, [peer, exiting], "over"
     )
     assert first_cause([end(0, 3, 6.0), exiting]).rank == 0, "that one says nothing of a peer"
@@ -242,7 +249,7 @@ def test_no_rank_ends_a_negative_time_after_the_cause() -> None:
     """An echo may be seen to end before it."""
     ends = [end(0, 1, 1.0, error=GLOO), end(1, 3, 1.019), end(2, -15, 1.1, asked=True)]
 
-    text = failure_summary("train.py", "n0", 0, ends, "over")
+    text = box("train.py", "n0", 0, ends, "over")
 
     assert "First cause: rank 1 (pid 4001): exit code 3" in text
     assert "rank 0 (pid 4000) exit code 1, because of another rank\n" in text
@@ -273,7 +280,7 @@ def test_the_summary_names_cause_rank_pid_and_last_words() -> None:
         end(0, 1, 1.0, last_lines=["Traceback ...", "ValueError: loss is NaN"]),
     ]
 
-    text = failure_summary("train.py", "gpu-07", 3, ends, "3 of 3 restarts used")
+    text = box("train.py", "gpu-07", 3, ends, "3 of 3 restarts used")
 
     assert "train.py FAILED in cycle 3 on gpu-07: 3 of 3 restarts used" in text
     assert "First cause: rank 0 (pid 4000)" in text
@@ -288,7 +295,7 @@ LOST = "another rank was lost ([::1]:4711)"
 def test_a_rank_that_left_early_is_named_where_others_lost_a_peer() -> None:
     """Batches for fewer steps on one rank: its exit code is 0, and the others fail of it."""
     left, late = end(0, 0, 0.9), end(2, 0, 1.1)
-    text = failure_summary("t.py", "n", 0, [left, end(1, 1, 1.0, error=GLOO), late], "v")
+    text = box("t.py", "n", 0, [left, end(1, 1, 1.0, error=GLOO), late], "v")
 
     assert (
         "First cause: rank 0 (pid 4000) exited with code 0 while ranks 1,2 continued\n"
@@ -297,9 +304,9 @@ def test_a_rank_that_left_early_is_named_where_others_lost_a_peer() -> None:
     ) in text
     assert text.count("Advice: ") == 1, "the error of the other rank names no rank to look at"
     assert "rank 2 " not in text
-    assert "exited with" not in failure_summary("t.py", "n", 0, [left, end(1, 3, 1.0)], "v")
+    assert "exited with" not in box("t.py", "n", 0, [left, end(1, 3, 1.0)], "v")
     many = [end(rank, 0, rank / 10) for rank in range(11)]
-    text = failure_summary("t.py", "n", 0, [*many, end(11, 1, 1.0, error=GLOO)], "v")
+    text = box("t.py", "n", 0, [*many, end(11, 1, 1.0, error=GLOO)], "v")
     assert "First cause: rank 10 (pid 4010) exited with code 0 after 10 other ranks while" in text
     assert "Had left:    rank 9 (pid 4009) exited with code 0, 100 ms before\n" in text
     assert text.count("Had left") == 8
@@ -310,7 +317,7 @@ def test_the_last_lines_of_a_rank_that_left_early_are_shown_above_those_of_its_p
     """They may say why it left."""
     left = end(0, 0, 0.9, last_lines=["no shard for this rank: done"])
     fails = end(1, 1, 1.0, last_lines=[*TRACEBACK, GLOO])
-    text = failure_summary("t.py", "n", 0, [left, fails], "v")
+    text = box("t.py", "n", 0, [left, fails], "v")
     assert text.index("    no shard for this rank: done\nThen failed: ") < text.index(GLOO)
 
 
@@ -344,7 +351,7 @@ def test_a_rank_that_was_exiting_by_itself_when_it_was_stopped_has_left_before(
     )
 
     assert cause_line(ends) == f"{how}; 0.60 s later rank 0 failed: {LOST}"
-    text = failure_summary("t.py", "n", 0, ends, "v")
+    text = box("t.py", "n", 0, ends, "v")
     assert f"First cause: {how}\n" in text
     assert "Also ended:  rank 1 " not in text
     assert failure_report(ends, None).others == "1"
@@ -375,7 +382,7 @@ def test_the_first_lines_of_its_stderr_are_in_the_box_before_the_last_ones() -> 
     last, times = [*["step"] * 20, *error, "an exit handler"], [*[0.2] * 23, 0.9]
     first = {"first_lines": ["bad sampler", "y"], "n_lines": 1024}
     fails = end(0, 1, 1.0, last_lines=last, line_times=times, **first)
-    text = failure_summary("t.py", "n", 0, [fails], "v")
+    text = box("t.py", "n", 0, [fails], "v")
     assert "  its stderr:\n    bad sampler\n    y\n    ... 1,006 lines between\n    step" in text
     assert "exit handler" not in text
 
@@ -384,7 +391,7 @@ def test_the_traceback_of_an_error_file_is_preferred_to_stderr() -> None:
     """``@record`` knows better than the last lines of a shared stream."""
     ends = [end(0, 1, 1.0, error="ValueError: x", traceback="File a\nFile b", last_lines=["noise"])]
 
-    text = failure_summary("t.py", "n", 0, ends, "v")
+    text = box("t.py", "n", 0, ends, "v")
 
     assert "ValueError: x" in text
     assert "    File b" in text
@@ -414,13 +421,13 @@ def test_the_rank_that_holds_up_the_others_is_named_first_whosever_timeout_ran_o
     assert first_cause(ends) is ends[0]
     assert first_cause(ends, verdict.culprits) is ends[2]
     assert cause_line(ends, verdict).startswith(f"{REASON}; rank 0 (pid 4000): waited for")
-    text = failure_summary("t.py", "n", 0, ends, "over", verdict)
+    text = box("t.py", "n", 0, ends, "over", verdict)
     assert f"First cause: {REASON}\nCulprit:     rank 2 (pid 4002): " in text
 
     overdue_too = Verdict((1,), "stopped", "rank 1 was stopped", "high")
     assert cause_line(hung, overdue_too).startswith("rank 1 was stopped; rank 1 (pid 4001): ")
 
-    elsewhere = failure_summary("t.py", "n", 0, hung, "over", verdict)
+    elsewhere = box("t.py", "n", 0, hung, "over", verdict)
     assert f"First cause: {REASON}\nThis node:   rank 0 (pid 4000): " in elsewhere
     assert cause_line(ends[2:], verdict) == REASON
 
@@ -471,8 +478,8 @@ def test_what_a_restart_in_place_began_with_comes_before_the_rank_that_held_it_u
     assert first_cause(ends) is raised
     told = f"{why}; the restart in place after that failed (killed by SIGTERM, as it was asked to)"
     assert explain(raised) == told
-    box = failure_summary("train.py", "n0", 0, ends, "no restarts left")
-    assert f"First cause: rank 0 (pid 4000): {told}" in box
+    text = box("train.py", "n0", 0, ends, "no restarts left")
+    assert f"First cause: rank 0 (pid 4000): {told}" in text
     crashed = end(2, 1, 150.0, last_lines=["ValueError: another"])
     assert first_cause([*ends, crashed]) is crashed, "a rank that failed before"
     assert first_cause([end(0, -15, 200.0, asked=True), held_up]) is held_up

@@ -416,6 +416,29 @@ def test_an_unknown_section_is_ignored_with_one_warning(monitor, client, caplog)
     assert monitor.word(layout.OUTSIDE_SINCE) > 0.0
 
 
+def test_one_rank_of_a_node_warns_of_a_section_and_the_others_log_it_for_debugging(
+    monitor, client, caplog, tmp_path, monkeypatch
+) -> None:
+    """Whichever uses it first: it may be the only one. Each cycle has a folder of its own."""
+    caplog.set_level("DEBUG", client.logger.name)
+    monkeypatch.setenv("NVRX_CYCLE", "0")
+    levels = []
+    for folder in ("attempt_0/3", "attempt_0/1", "attempt_1/0", "missing/0"):
+        if folder != "missing/0":
+            (tmp_path / folder).mkdir(parents=True)
+        monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / folder / "error.json"))
+        client._warned.clear()  # another rank's client
+        client.start_section("a/\u00e4 \udcff")
+        levels.append(caplog.records[-1].levelname)
+    assert levels == ["WARNING", "DEBUG", "WARNING", "WARNING"]
+    monkeypatch.delenv("NVRX_CYCLE")
+    client._warned.clear()
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "attempt_0/3/error.json"))
+    client.start_section("a/\u00e4 \udcff")  # under torchrun
+    assert caplog.records[-1].levelname == "WARNING"
+    assert not (tmp_path / "missing").exists()
+
+
 def test_names_with_the_number_of_a_step_do_not_fill_the_log(monitor, client, caplog) -> None:
     """Nor the memory: a job has millions of them."""
     for step in range(100):

@@ -331,12 +331,12 @@ def test_a_long_name_of_a_node_leaves_room_for_a_message() -> None:
 
 # ---------------------------------------------------------------- --ft-log-format json
 def test_each_line_is_an_object_for_log_collectors(tmp_path: Path) -> None:
-    """With the cycle and rank it is about, else the cycle that the node is in; so is a box."""
+    """With its cycle and rank, else the cycle that the node is in; so is a box, without rules."""
     for console in shown(Console(tmp_path, "n0", "json")):
         console.handler._cycle = lambda: 4
         LOGGER.error("rank %d\tfailed", 3, extra=facts_of(2, 3))
         LOGGER.info("a line")
-        log_box("====\nFAILED\n====")
+        log_box("FAILED\nFirst cause", "====\nFAILED\n====", facts_of(2, 4))
         console.handler._cycle = lambda: -1
         LOGGER.info("no cycle yet")
 
@@ -345,6 +345,12 @@ def test_each_line_is_an_object_for_log_collectors(tmp_path: Path) -> None:
         assert found == [
             {"level": "ERROR", "node": "n0", "cycle": 2, "rank": 3, "text": "rank 3\tfailed"},
             {"level": "INFO", "node": "n0", "cycle": 4, "text": "a line"},
-            {"level": "CRITICAL", "node": "n0", "cycle": 4, "text": "====\nFAILED\n===="},
+            {
+                "level": "CRITICAL",
+                "node": "n0",
+                "cycle": 2,
+                "rank": 4,
+                "text": "FAILED\nFirst cause",
+            },
             {"level": "INFO", "node": "n0", "text": "no cycle yet"},
         ]

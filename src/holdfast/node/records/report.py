@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.base.pure.rank_sets import text_of
+from holdfast.base.pure.value import Value
 from holdfast.evidence.pure import last_words
 from holdfast.evidence.pure.evidence import Verdict
 from holdfast.evidence.pure.failure import (
@@ -21,7 +22,7 @@ from holdfast.job.pure.membership import FailureReport
 if TYPE_CHECKING:
     from holdfast.node.pure.node_evidence import IncidentOver
 
-WIDTH = 78
+_WIDTH = 78
 _LINES_SHOWN = (5, 15)
 """Of a rank's stderr: the first ones may hold the warning that explains the exception."""
 _LINE_CHARS = 400
@@ -116,6 +117,29 @@ def _report(
     )
 
 
+class FailureSummary(Value):
+    """The summary of a failed cycle, as lines.
+
+    Attributes:
+        title: The job, the cycle, and why there is no restart.
+        lines: The first cause, and the ends of other ranks.
+    """
+
+    title: str
+    lines: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """For a log whose records may have several lines."""
+        return "\n".join([self.title, *self.lines])
+
+    @property
+    def boxed(self) -> str:
+        """For a console."""
+        rule = "=" * _WIDTH
+        return "\n".join([rule, self.title, "-" * _WIDTH, *self.lines, rule])
+
+
 def failure_summary(
     name: str,
     node: str,
@@ -123,15 +147,15 @@ def failure_summary(
     ends: Sequence[RankEnd],
     verdict: str,
     hang: Verdict | None = None,
-) -> str:
-    """The boxed summary at the end of a failed cycle, with the ends of all ranks of this node.
+) -> FailureSummary:
+    """The summary at the end of a failed cycle, with the ends of all ranks of this node.
 
     ``verdict``: why there is no restart ("no restarts left", ...). ``hang``: which ranks held up
     the others; None: it was no hang, or it is not known.
     """
     culprits = hang.culprits if hang is not None else ()
     cause = first_cause(ends, culprits)
-    lines = ["=" * WIDTH, f"{name} FAILED in cycle {cycle} on {node}: {verdict}", "-" * WIDTH]
+    lines = []
     if cause is None:
         lines.append("No rank of this node failed by itself.")
     else:
@@ -147,8 +171,7 @@ def failure_summary(
         named = {cause.rank, *(left.ranks if left is not None else ())}
         others = [end for end in ends if end.rank not in named and end.exit_code != 0]
         lines += _others(others, cause)
-    lines.append("=" * WIDTH)
-    return "\n".join(lines)
+    return FailureSummary(f"{name} FAILED in cycle {cycle} on {node}: {verdict}", tuple(lines))
 
 
 def _left(ends: Sequence[RankEnd], left: LeftEarly) -> list[str]:

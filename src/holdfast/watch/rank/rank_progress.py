@@ -33,6 +33,7 @@ from holdfast.page.pure.page import (
     USED_SECTIONS,
 )
 from holdfast.watch.pure.learned import NEVER
+from holdfast.watch.rank.once_per_node import is_first_on_node
 from holdfast.watch.rank.rank_info import RankInfo
 
 _MEGATRON = "megatron.training.global_vars"
@@ -125,7 +126,7 @@ class ReportsProgress:
     """The part of a client that a training loop calls.
 
     Attributes:
-        logger: Told of sections that are not configured.
+        logger: Gets a line for each section that is not configured, a warning once per node.
         rank_info: Who this rank is; ``None`` where it has no page.
     """
 
@@ -353,9 +354,11 @@ class ReportsProgress:
         if section in self._warned or len(self._warned) >= _UNKNOWN_MAX:
             return
         self._warned.add(section)
-        self.logger.warning(
+        self.logger.log(
+            logging.WARNING if is_first_on_node(f"section {section}") else logging.DEBUG,
             "section %r is not configured, so it is not monitored; configured are %s. To monitor "
-            "it, add it to rank_section_timeouts (--ft-rank-section-timeouts=%s:SECONDS,...)",
+            "it, add it to rank_section_timeouts (--ft-rank-section-timeouts=%s:SECONDS,...). One "
+            "rank per node warns of it",
             section,
             sorted(self._clocks) or "none",
             section,
