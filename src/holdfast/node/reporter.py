@@ -20,7 +20,7 @@ from holdfast.base import clock
 from holdfast.base.pure.wording import count, restarts
 from holdfast.events.pure import schema
 from holdfast.evidence.pure.failure import RankEnd, explain, first_cause
-from holdfast.evidence.pure.left_early import left_early
+from holdfast.evidence.pure.left_early import left_before_other_node, left_early
 from holdfast.job.pure.member_messages import CauseFound, CycleStopping, How, RanksFailed
 from holdfast.job.pure.membership import FailureReport, Round
 from holdfast.node.console import LOGGER, STDOUT, facts_of, log_box
@@ -34,6 +34,7 @@ from holdfast.node.restart_lines import RestartLines
 
 if TYPE_CHECKING:
     from holdfast.evidence.pure.evidence import Verdict
+    from holdfast.evidence.pure.left_early import LeftEarly
     from holdfast.inplace.pure.job_calls import RestartedInPlace
     from holdfast.node.processes.ranks import Ranks
     from holdfast.node.pure.node_evidence import IncidentOver
@@ -94,6 +95,7 @@ class JobReporter(Part):
         """Level and text of the line after it, unless the next cycle begins soon."""
         self._wait_until: float | None = None
         self._no_restart = ""
+        self._last_stop: CycleStopping | None = None
         self._last_cause = ""
         """Of the stop after which no cycle follows; the log has it."""
         self._past: Ranks | None = None
@@ -189,7 +191,7 @@ class JobReporter(Part):
         warm = sum(rank.is_warm for rank in ranks.ranks.values())
         started = console_lines.started_words(pids, warm)
         ended_by = formed.ended_by if plan.meeting is not None else self._cause_of(past)
-        if ended_by is not None:
+        if ended_by is not None and not self._note_left(past, ranks.cycle - 1, ended_by):
             self._cycle_ended(ranks.cycle - 1, ended_by)
         self._log_cause()
         if self._over_since is not None and used > self._restarts_used:  # and not for more nodes
@@ -260,6 +262,34 @@ class JobReporter(Part):
             return None
         ends = past.ends()
         return report.failure_report(ends, self._incident(past.cycle, ends))
+
+    def _note_left(self, past: Ranks | None, cycle: int, failure: FailureReport) -> bool:
+        """Log the rank of this node that left before one of another node failed; False: none did.
+
+        No error names it, and its own node has seen no failure.
+        """
+        is_peers = failure.names_a_peer and not failure.others and failure.rank >= 0
+        if not is_peers or past is None or past.cycle != cycle or cycle in self._failed_here:
+            return False
+        left = left_before_other_node(past.ends(), failure.cause, self._node)
+        if left is None:
+            return False
+        self._write_left(cycle, left)
+        line = console_lines.fitted(f"cycle {cycle} ended: {left}", self._room)
+        LOGGER.error("%s", line, extra=facts_of(cycle, left.ranks[0]))
+        return True
+
+    def _write_left(self, cycle: int, left: LeftEarly) -> None:
+        found = schema.FirstCause(
+            rank=left.ranks[0],
+            began_at=left.at,
+            names_a_peer=True,  # a failure that does not is the cause
+            left=left.ranks,
+            left_how=left.how,
+            then=left.then,
+            advice=left.advice,
+        )
+        self._event(found, cycle)
 
     def _cycle_ended(self, cycle: int, failure: FailureReport) -> None:
         """Of which cause, unless a line has it."""
@@ -361,6 +391,7 @@ class JobReporter(Part):
         )
         self._event(said, None)
         alive = len(self._launcher.node.alive) if is_polite else 0
+        self._last_stop = stopping
         self._last_cause = stopping.cause if stopping.for_good else ""
         if not stopping.here:
             self._failed_here.pop(stopping.cycle, None)
@@ -455,6 +486,8 @@ class JobReporter(Part):
     ) -> None:
         """Say how the job ended for this launcher, and where its time went (``ledger``)."""
         self._log_waiting()
+        if (stop := self._last_stop) is not None and stop.for_good:
+            self._note_left(ranks, stop.cycle, stop.failure)
         succeeded = finish.ended is machine.LauncherEnd.SUCCEEDED
         if finish.exit_code and self._cause_elsewhere and self._error_file:
             write_error_file(Path(self._error_file), self._cause_elsewhere, finish.exit_code)

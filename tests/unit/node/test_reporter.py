@@ -16,6 +16,7 @@ from holdfast.events.pure import schema
 from holdfast.evidence.pure.evidence import Verdict
 from holdfast.evidence.pure.failure import RankEnd
 from holdfast.job.pure.member_messages import CycleStopping, RanksFailed
+from holdfast.job.pure.membership import FailureReport
 from holdfast.node.pure.launcher import LauncherEnd, LeaveProcess
 from holdfast.node.pure.node_evidence import IncidentOver
 from holdfast.node.reporter import JobReporter
@@ -128,6 +129,51 @@ def test_the_first_cause_has_the_ranks_that_had_left_and_whether_it_was_exiting(
         "rank 1 (pid 1001) exited with code 0 while rank 0 continued; "
         f"1.00 s later rank 0 failed: {why}"
     )
+
+
+LOST = FailureReport("rank 4 (pid 9, node n1): a peer is lost", 4, 1, names_a_peer=True)
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+@pytest.mark.parametrize(
+    ("failure", "exit_code", "is_named"),
+    [
+        (LOST, 0, True),
+        (LOST.but(names_a_peer=False), 0, False),
+        (LOST.but(others="5"), 0, False),
+        (LOST, -15, False),
+    ],
+    ids=["lost a peer", "another failure", "one that left there", "none left here"],
+)
+def test_a_rank_that_left_is_named_by_its_node_where_one_of_another_node_failed_of_that(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    failure: FailureReport,
+    exit_code: int,
+    *,
+    goes_on: bool,
+    is_named: bool,
+) -> None:
+    """No error names it, and its own node has seen none; the other node cannot see it."""
+    caplog.set_level(logging.INFO, "holdfast")
+    says, _ = announcer(tmp_path)
+    says._plan.meeting = "127.0.0.1:1"
+    told: list[Any] = []
+    says._event = lambda body, cycle: told.append((body, cycle))
+    past = ranks_of(rank_end(0, exit_code, 1.0, asked=exit_code < 0))
+    says._past = past
+    says.stopping(CycleStopping(0, failure.cause, failure=failure, for_good=not goes_on))
+    if goes_on:
+        begun = ranks_of(rank_end(0, 0, 0.0), cycle=1)
+        begun.formed.ended_by = failure
+        says.cycle_started(begun)
+    else:
+        says.finish(LeaveProcess(LauncherEnd.FAILED, 1), past)
+
+    named = "rank 0 (pid 1000, node n0) exited with code 0 while other nodes continued; then rank 4"
+    assert (f"cycle 0 ended: {named}" in caplog.text) == is_named
+    found = [(body.sentence, cycle) for body, cycle in told if isinstance(body, schema.FirstCause)]
+    assert [(text.startswith(named), cycle) for text, cycle in found] == [(True, 0)] * is_named
 
 
 def test_a_rank_that_was_ended_for_a_hang_is_named_at_the_end_whatever_its_exit_code(

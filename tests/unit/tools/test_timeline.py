@@ -118,6 +118,13 @@ def test_a_crash_is_told_by_its_first_cause_with_its_reason():
     (end,) = recoveries([*ends, *causes])
     assert (end.symptom, end.detected_at) == ("rank 1: ValueError (x): exit code 1", 3.0)
 
+    left = {"left": [1], "left_how": "rank 1 left", "then": "rank 2 failed", "rank": 1}
+    left = _event(3.3, "first_cause", names_a_peer=True, began_at=1.5, **left)
+    (end,) = recoveries([*ends, causes[0], left])
+    assert end.symptom == "rank 1 left; rank 2 failed", "by its own node, whichever came first"
+    (end,) = recoveries([*ends, *causes, left])
+    assert end.symptom == "rank 1: ValueError (x): exit code 1"
+
     (hang,) = recoveries([_overdue(2.5, 0, 0), *ends, *causes])
     assert "hung" in hang.symptom
 

@@ -26,12 +26,14 @@ class LeftEarly(Value):
         how: Which rank it is, and how it left.
         then: The failure of the other rank.
         advice: Where to look.
+        at: When it left, monotonic seconds.
     """
 
     ranks: tuple[int, ...]
     how: str
     then: str
     advice: str
+    at: float
 
     def __str__(self) -> str:
         """The whole sentence."""
@@ -46,9 +48,11 @@ def gone_before(ends: Sequence[RankEnd], cause: RankEnd) -> list[tuple[float, Ra
     """
     if not cause.names_a_peer:
         return []
-    left = [(end.left_at, end) for end in ends if end.left_at is not None]
-    gone = [it for it in left if it[0] <= (cause.began_at if it[1].asked else cause.ended_at)]
-    return sorted(gone, key=lambda it: -it[0])
+    return [
+        (at, end)
+        for at, end in _that_left(ends)
+        if at <= (cause.began_at if end.asked else cause.ended_at)
+    ]
 
 
 def left_early(ends: Sequence[RankEnd], cause: RankEnd, node: str = "") -> LeftEarly | None:
@@ -59,17 +63,35 @@ def left_early(ends: Sequence[RankEnd], cause: RankEnd, node: str = "") -> LeftE
     gone = gone_before(ends, cause)
     if not gone:
         return None
-    left_at, last = gone[0]
-    ranks = tuple(int(end.rank) for _, end in gone)
-    more = f" after {count(len(gone) - 1, 'other rank')}" if len(gone) > 1 else ""
-    others = named([end.rank for end in ends if end.rank not in ranks])
-    found = cause.attribution
+    left, found = {end.rank for _, end in gone}, cause.attribution
+    others = named([end.rank for end in ends if end.rank not in left])
+    later = f"{cause.ended_at - gone[0][0]:.2f} s later rank {cause.rank} failed{found.at}"
+    return _left(gone, node, others, f"{later}: {found.words or explain(cause)}")
+
+
+def left_before_other_node(ends: Sequence[RankEnd], cause: str, node: str = "") -> LeftEarly | None:
+    """The rank of this node that left before one of another node lost a peer; None: none did.
+
+    ``cause``: the failure of that rank, which has ended the cycle.
+    """
+    gone = _that_left(ends)
+    return _left(gone, node, "other nodes", f"then {cause}") if gone else None
+
+
+def _that_left(ends: Sequence[RankEnd]) -> list[tuple[float, RankEnd]]:
+    left = [(end.left_at, end) for end in ends if end.left_at is not None]
+    return sorted(left, key=lambda it: -it[0])
+
+
+def _left(gone: Sequence[tuple[float, RankEnd]], node: str, others: str, then: str) -> LeftEarly:
+    (at, last), *before = gone
+    more = f" after {count(len(before), 'other rank')}" if before else ""
     return LeftEarly(
-        ranks,
+        tuple(int(end.rank) for _, end in gone),
         f"{rank_name(last, node)} {how_it_left(last)}{more} while {others} continued",
-        f"{cause.ended_at - left_at:.2f} s later rank {cause.rank} failed{found.at}: "
-        f"{found.words or explain(cause)}",
+        then,
         f"look in rank {last.rank} for sys.exit, an early return or fewer batches",
+        at,
     )
 
 

@@ -188,7 +188,8 @@ def _first_cause(here: Sequence[schema.Event]) -> schema.FirstCause | None:
     found = [
         (event.launcher, event.body) for event in here if isinstance(event.body, schema.FirstCause)
     ]
-    causes = [it for it in found if not it[1].names_a_peer] or found
+    causes = [it for it in found if not it[1].names_a_peer]
+    causes = causes or [it for it in found if it[1].left_how] or found
     if not causes:
         return None
     first = min((it for _, it in causes), key=lambda it: it.began_at)
