@@ -62,6 +62,14 @@ EXPLANATIONS = {
             "failure-model.md",
         ),
         KnownLine(
+            ("exited with code 0", "began to exit ("),
+            (
+                "this rank left in mid-job, and another one failed of the lost connection: look in "
+                "it for sys.exit, an early return, or fewer batches than the others have"
+            ),
+            "failure-model.md",
+        ),
+        KnownLine(
             ("is in the log of the launcher that leads the job",),
             "an incident is logged once, there",
             "incidents.md",
