@@ -277,7 +277,7 @@ class RankMonitorClient(ReportsProgress):
                 return
             if left_open:
                 self.logger.warning(
-                    "rank %s leaves its monitor while sections %s are open; call "
+                    "rank %s stopped its monitoring while sections %s are open; call "
                     "end_all_sections() before shutdown_workload_monitoring()",
                     info and info.global_rank,
                     left_open,

@@ -383,7 +383,8 @@ class RestartableCall:
         self._session.mark_progress()
         if not self._session.leave_snapshots():
             raise InternalError(
-                f"rank {self._state.rank} leaves: a copy of its state for a snapshot has not ended"
+                f"rank {self._state.rank} leaves the call: a copy of its state for a snapshot has "
+                "not ended"
             )
         if abort_distributed.is_aborted() and not self._groups_stay:
             abort_distributed.discard_process_groups()
@@ -397,11 +398,11 @@ class RestartableCall:
             raise
         if (problem := context_problem()) is not None:
             raise HealthCheckError(
-                f"rank {self._state.rank} leaves: its CUDA context is lost ({problem}). No call to "
-                "the GPU works in this process any more; a new process, as ft_launcher starts one, "
-                "can use the GPU again"
+                f"rank {self._state.rank} leaves the call: its CUDA context is lost ({problem}). "
+                "No call to the GPU works in this process any more; a new process, as ft_launcher "
+                "starts one, can use the GPU again"
             ) from self._state.fn_exception
-        self._check_health(self._plugins.restart_health_check, "after a fault, and leaves")
+        self._check_health(self._plugins.restart_health_check, "after a fault, and leaves the call")
         if self._state.fn_exception is not None:
             self._failed_with, self._state.fn_exception = self._state.fn_exception, None
             _forget_locals(self._failed_with)

@@ -56,7 +56,7 @@ class RetryController(Initialize):
             )
         if problem is not None:
             raise RestartAbort(
-                f"rank {state.rank} leaves at iteration={state.iteration}: "
+                f"rank {state.rank} leaves the call at iteration={state.iteration}: "
                 + problem.replace("self.", "")
             )
         return state

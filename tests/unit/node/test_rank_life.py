@@ -55,7 +55,8 @@ def outlives(local_rank: int) -> list[Effect]:
     """What follows when a rank has outlived SIGKILL."""
     text = (
         f"local rank {local_rank} is still alive {UNKILLABLE_S:.0f} s after its monitor sent "
-        "SIGKILL. If it stays, this node can't continue, and leaves when its other ranks have ended"
+        "SIGKILL. If it stays, this node can't continue, and leaves the job when its other "
+        "ranks have ended"
     )
     return [Note("error", text), FailedBeforeExit(local_rank)]
 

@@ -511,8 +511,8 @@ class RankLives:
                 if is_news:
                     text = (
                         f"local rank {local_rank} is still alive {since_s:.0f} s after its monitor "
-                        "sent SIGKILL. If it stays, this node can't continue, and leaves when its "
-                        "other ranks have ended"
+                        "sent SIGKILL. If it stays, this node can't continue, and leaves the job "
+                        "when its other ranks have ended"
                     )
                     self._effects.append(Note("error", text))
                     if not life.kill_is_known:  # at once: K-2 has waited for it long enough

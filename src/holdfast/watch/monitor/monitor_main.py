@@ -659,8 +659,8 @@ class Monitor:
         if still_open and session.rank == 0:
             self._reports.log(
                 "warning",
-                f"rank {session.rank} (pid {session.process.pid}) leaves while sections "
-                f"{still_open} are open; call end_all_sections() before "
+                f"rank {session.rank} (pid {session.process.pid}) stopped its monitoring while "
+                f"sections {still_open} are open; call end_all_sections() before "
                 "shutdown_workload_monitoring()",
             )
 
