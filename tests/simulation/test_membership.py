@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise, product
 from typing import Any
@@ -53,6 +53,7 @@ from tests.simulation.scenario import (
     Signal,
     Store,
     Suspend,
+    random_halved,
     random_scenario,
     random_silences,
     random_suspension,
@@ -694,6 +695,41 @@ def test_ranks_of_a_leader_that_has_died_are_waited_for_by_those_that_had_lost_i
     monkeypatch.setattr(LostLeaders, "note_ended", forgets_when_others_died)
     with pytest.raises(Violation):
         leader_that_dies_when_half_have_lost_it()
+
+
+def halved(hosts: int, seeds: Iterable[int]) -> int:
+    moved = 0
+    for seed in seeds:
+        simulation = Simulation(random_halved(seed, hosts), seed)
+        try:
+            simulation.run()
+        except Violation as violation:
+            raise Violation(f"{violation} (random_halved({seed}, {hosts}))") from None
+        moved += simulation.takeovers > 0
+    return moved
+
+
+@pytest.mark.parametrize(("hosts", "seeds"), [(4, 40), (6, 40), (8, 20)])
+def test_a_leader_that_half_have_lost_may_be_lost_by_the_others_at_any_moment(
+    hosts: int, seeds: int, first_seed: int
+) -> None:
+    """R-1, R-2, B-1, L-1, L-2 hold, and the job succeeds where three or more were left."""
+    assert halved(hosts, range(first_seed, first_seed + seeds)) >= seeds / 3
+
+
+def test_some_scenarios_of_silences_are_of_such_a_leader_where_there_are_four_launchers() -> None:
+    for hosts in (3, 4, 8):
+        same = [random_silences(seed, hosts) == random_halved(seed, hosts) for seed in range(400)]
+        assert 0.02 <= sum(same) / 400 <= 0.1 if hosts > 3 else not any(same)
+
+
+def test_such_scenarios_find_a_candidate_that_forgets_when_others_died(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    halved(6, range(50))
+    monkeypatch.setattr(LostLeaders, "note_ended", forgets_when_others_died)
+    with pytest.raises(Violation, match="R-1"):
+        halved(6, range(50))
 
 
 @pytest.mark.parametrize(("hosts", "apart"), [(16, 8), (70, 32)])
