@@ -423,6 +423,21 @@ def test_a_witness_brings_the_last_round_to_the_launcher_that_it_votes_for() -> 
     assert [it.node for it in leads.offers if it.is_sure] == []
 
 
+def test_a_launcher_pauses_also_after_a_round_that_names_fewer_successors_than_it_has_asked() -> (
+    None
+):
+    """Otherwise it asks one that refuses again and again, without a moment between."""
+    late = formed("a", "b", cycle=1, after=FIVE.version, since=(("a", "b", "w"),), witness="w")
+    voter = Join("w", Descriptor("w", "w", 1, 1, is_witness=True), 1)
+    one, _ = leaderless("e")
+    for node in ("b", "c"):
+        one.handle(NotReached(node), 2.0)
+    one.handle(Offer("w", 1, voter, late.version, round=late), 2.0)
+    assert one.handle(NotReached("d"), 2.0) == []
+    assert one.next_deadline() == 2.0 + PACE.beat_s
+    assert one.handle(TimePassed(), 2.0 + PACE.beat_s) == [Approach(FIVE.successors[0])]
+
+
 def test_a_launcher_with_a_leader_takes_no_round_from_a_witness() -> None:
     late = dataclasses.replace(FIVE, cycle=1, after=FIVE.version)
     voter = Join("w", Descriptor("w", "w", 1, 1, is_witness=True), 1)

@@ -104,9 +104,7 @@ class LeaderSearch:
         was_in_vain = was_in_vain and now >= self._retries_former_at
         if was_in_vain and former is not None and not self._was_leader(own.node):
             return Turn(former, turns.after_out_of_turn(formed, term))
-        for _ in formed.successors:
-            if self._tried == len(formed.successors):
-                break
+        while self._tried < len(formed.successors):
             self._tried += 1
             candidate = turns.successor_in(formed, term + 1)
             if candidate.node not in ended:
