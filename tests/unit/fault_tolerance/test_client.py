@@ -30,6 +30,7 @@ from holdfast.page.pure import page as layout
 from holdfast.watch.rank import monitor_link as link_module
 from holdfast.watch.rank import rank_progress as progress_module
 from holdfast.watch.rank.auto_heartbeat import StepClient
+from holdfast.watch.rank.once_per_node import is_first_on_node
 from tests.unit.fake_monitor import BOUND_S, FakeMonitor, rank_environment
 from tests.waiting import until
 
@@ -428,13 +429,15 @@ def test_one_rank_of_a_node_warns_of_a_section_and_the_others_log_it_for_debuggi
             (tmp_path / folder).mkdir(parents=True)
         monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / folder / "error.json"))
         client._warned.clear()  # another rank's client
-        client.start_section("a/\u00e4 \udcff")
+        client.start_section("a/\u00e4")
         levels.append(caplog.records[-1].levelname)
     assert levels == ["WARNING", "DEBUG", "WARNING", "WARNING"]
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "attempt_1/2/error.json"))
+    assert [is_first_on_node("\udcff" * 200) for _ in range(2)] == [True, False]
     monkeypatch.delenv("NVRX_CYCLE")
     client._warned.clear()
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "attempt_0/3/error.json"))
-    client.start_section("a/\u00e4 \udcff")  # under torchrun
+    client.start_section("a/\u00e4")  # under torchrun
     assert caplog.records[-1].levelname == "WARNING"
     assert not (tmp_path / "missing").exists()
 
