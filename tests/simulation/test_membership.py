@@ -795,6 +795,18 @@ def test_a_job_that_loses_most_launchers_of_a_round_ends_although_most_hosts_liv
     assert result.exit_codes["n0"] == 1
 
 
+def test_a_host_that_is_stopped_as_it_is_cut_off_ends_its_ranks_in_time() -> None:
+    """A beat that it reads late was sent before; it is late by less than a sleep is known from."""
+    rules = Rules(NodePolicy(1, 4), max_restarts=20, first_last_call_s=1.5)
+    asleep = Suspend(9.7846, 0, 0.5), Suspend(9.7846, 1, 0.5), Suspend(9.7846, 3, 3.4156)
+    faults = (Partition(9.722, 0, frozenset({0, 1, 2}), 17.0), *asleep)
+    slow = Network(delay_s=(0.0005, 0.3), duplicate=0.05)
+    starts_at = (0.2442, 0.0, 0.0, 0.0697)
+    about = {"network": slow, "slow_stop": 0.5, "proofs": 1.0, "starts_at": starts_at}
+    for seed in range(20):
+        run(Scenario(4, rules, faults=faults, must_succeed=True, **about), seed)
+
+
 @pytest.mark.parametrize(("hosts", "witnesses"), [(2, 1), (3, 0), (4, 1), (5, 0)])
 def test_a_leader_that_was_cut_off_gives_the_others_time_to_answer(
     hosts: int, witnesses: int

@@ -1219,11 +1219,11 @@ def test_a_silent_leader_would_be_missed_so_it_beats() -> None:
     assert leader.handle(Begin(), 0.0) == [LeaderBeat(number=1, lease_s=lease_s)]
     formed, *_, beat = leader.handle(Join("n0", desc("n0")), 0.5)
     assert isinstance(formed, Round)
-    assert beat == LeaderBeat(number=2, lease_s=lease_s)
+    assert beat == LeaderBeat(number=2, lease_s=lease_s, sent_at=0.5)
     assert leader.phase is LeaderPhase.RUNNING
     assert leader.next_deadline() == 3.5
     assert leader.handle(TimePassed(), 3.4) == []
-    assert leader.handle(TimePassed(), 3.5) == [beat.but(number=3)]
+    assert leader.handle(TimePassed(), 3.5) == [beat.but(number=3, sent_at=3.5)]
 
 
 def test_beats_tell_all_nodes_that_a_rank_of_one_has_reported_to_its_monitor() -> None:

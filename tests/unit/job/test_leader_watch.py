@@ -42,6 +42,43 @@ def test_a_beat_gives_them_no_more_than_the_lease_of_the_leader_has_left() -> No
     assert one.fence_at == 13.0 + PACE.fence_s, "the lease was of the leader before"
 
 
+def beats(one: LeaderWatch, *came: tuple[float, float]) -> float:
+    """Until when ranks may run after beats that the leader sent at, and that came at, these."""
+    for sent_at, now in came:
+        one.received(LeaderBeat(lease_s=14.5, sent_at=sent_at), now)
+    return one.fence_at
+
+
+def test_a_beat_that_is_read_late_gives_them_no_more_than_one_that_is_read_in_time() -> None:
+    """Whatever the clock of the leader says: it is compared with itself."""
+    one = watch()
+    assert beats(one, (1003.0, 3.0), (1006.0, 6.0)) == 6.0 + PACE.fence_s
+    assert beats(one, (1009.0, 12.5)) == 9.0 + PACE.fence_s, "its launcher was stopped"
+    one.received(STOP, 12.6)
+    assert one.fence_at == 9.0 + PACE.fence_s, "that may be as old"
+    assert beats(one, (1012.7, 12.7)) == 12.7 + PACE.fence_s
+    one.found(0.0, 14.0)
+    assert beats(one, (77.0, 15.0)) == 15.0 + PACE.fence_s, "another leader, another clock"
+
+
+def test_a_clock_of_the_leader_that_stood_still_costs_time_for_one_silence_only() -> None:
+    """Of a machine that was moved to another host, for example."""
+    one = watch()
+    beats(one, (1003.0, 3.0))
+    lost = [now + PACE.fence_s - beats(one, (1000.0 + now - 4.0, now)) for now in range(10, 25, 3)]
+    assert lost == [4.0] * 3 + [0.0] * 2
+
+
+def test_a_beat_gives_less_time_to_a_launcher_of_which_the_leader_has_nothing_new() -> None:
+    """It was stopped for a while, and the leader counts from its last message."""
+    one = watch()
+    one.sent(3.0)
+    assert beats(one, (1003.5, 3.5)) == 3.5 + PACE.fence_s
+    assert beats(one, (1008.5, 8.5)) == 3.0 + PACE.beat_s + PACE.fence_s
+    one.sent(8.6)
+    assert beats(one, (1011.0, 11.0)) == 11.0 + PACE.fence_s
+
+
 def test_monitors_end_the_ranks_later_than_the_launcher() -> None:
     one = watch()
     assert one.fence_at < one.killed_at(are_ended=False) < one.killed_at(are_ended=True)

@@ -918,6 +918,7 @@ class Leader:
                 self._rounds.settled,
                 self.lease.beat(now),
                 self.lease.left_s(now),
+                now,
             )
         )
 

@@ -4,7 +4,8 @@ Pure. Times are seconds on the launcher's clock.
 
     a decision comes ── fence_s ──► the ranks end, the launcher votes ── return_s ──► it leaves
 
-The leader's beats grant the ranks no more time than its own lease has left (:mod:`.leader_lease`).
+The leader's beats grant the ranks no more time than its own lease has left (:mod:`.leader_lease`),
+and count from when they should have come (:mod:`.beat_age`).
 
 A launcher that has slept, or finds that nothing came for too long, *asks*: the beat that is due
 goes to the leader, and decisions that arrive within ``ask_s`` may be older than the silence. They
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 
 from holdfast.base.pure.excuse import LATE_S
 from holdfast.job.pure import membership as msg
+from holdfast.job.pure.beat_age import BeatAge
 from holdfast.job.pure.sleep import SleepDetector
 from holdfast.job.pure.timing import Pace
 
@@ -56,6 +58,7 @@ class LeaderWatch:
 
     def __post_init__(self) -> None:
         self._sleep = SleepDetector(self.pace.beat_s)
+        self._age = BeatAge(self.pace)
 
     # ------------------------------------------------------------ events
     def begin(self, now: float) -> None:
@@ -66,6 +69,10 @@ class LeaderWatch:
         """This launcher sends its join."""
         self._has_joined = self._has_joined_since = True
 
+    def sent(self, now: float) -> None:
+        """A message of this launcher is on its way to the leader."""
+        self._age.sent(now)
+
     def lost(self, now: float) -> None:
         """The leader is gone, and another will be found."""
         self.is_leaderless, self.fence_at = True, now
@@ -75,6 +82,7 @@ class LeaderWatch:
         self.is_leaderless = self._has_reported = False
         self.begin(now)
         self._granted_until, self._asks_until, self._slept_s = math.inf, None, 0.0
+        self._age.leader_changes()
         if waited_s >= self.pace.fence_s:
             self._begin_to_ask(now + self.pace.ask_s, now)
 
@@ -109,22 +117,28 @@ class LeaderWatch:
         begins = is_late and self._has_joined and not self._asks(now)
         if begins:  # cut off, or the leader slept
             self._begin_to_ask(now + self.pace.ask_s, now)
-        self.leader_at = now
-        lease_s = decision.lease_s if isinstance(decision, msg.LeaderBeat) else None
+        lease_s = None
+        if isinstance(decision, msg.LeaderBeat):
+            lease_s = decision.lease_s
+            if decision.sent_at:
+                self._age.came(decision.sent_at, now)
+        # Any other decision was sent after the last beat, and may be as old.
+        came_at = now if self._age.came_at is None else self._age.came_at
+        self.leader_at = max(self.leader_at, came_at)
         if self._asks(now) and lease_s != 0.0:
             self.fence_at = max(self.fence_at, now + self.pace.ask_s)
         elif self._asks(now):
             pass  # the leader may have slept as well: it asks the others
         else:
             self._asks_until, self._slept_s = None, 0.0
-            self._grant(lease_s, now)
+            self._grant(lease_s, came_at)
         return begins
 
-    def _grant(self, lease_s: float | None, now: float) -> None:
-        until = now + self.pace.fence_s
+    def _grant(self, lease_s: float | None, came_at: float) -> None:
+        until = self._age.granted_until(came_at)
         if lease_s:  # 0: over, or not begun; the leader may get one by the answer to this
             # Also if it ends sooner: a beat that was under way for long has granted too much.
-            self._granted_until = now + lease_s
+            self._granted_until = came_at + lease_s
             self.fence_at = min(until, self._granted_until)
         else:
             self.fence_at = max(self.fence_at, min(until, self._granted_until))

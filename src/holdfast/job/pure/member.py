@@ -651,8 +651,10 @@ class Member:
             self._effects.append(LeaderMissing(self._leader.reported(now)))
         if any(isinstance(effect, msg.Message) for effect in self._effects):
             self._beats.sent(now)
+            self._leader.sent(now)
         if now >= self._beats.at and not self._leader.is_leaderless:
             self._send(self._beats.next(self.node, now))
+            self._leader.sent(now)
 
     def _send(self, message: msg.Message) -> None:
         self._effects.append(message)

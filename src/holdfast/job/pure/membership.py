@@ -579,6 +579,7 @@ class LeaderBeat(Value):
     without it; empty: not that of this cycle.
     ``number``: counted from 1, by each leader. ``lease_s``: the rest of its lease
     (:mod:`.leader_lease`): ranks may run for so long; 0: it has none now; infinity: it needs none.
+    ``sent_at``: when, on the leader's clock (:mod:`.beat_age`); 0: not known.
     """
 
     waits: Text = ""
@@ -588,6 +589,7 @@ class LeaderBeat(Value):
     settled: tuple[Count, ...] = ()
     number: Count = 0
     lease_s: Limit = math.inf
+    sent_at: Limit = 0.0
 
 
 Decision = (
