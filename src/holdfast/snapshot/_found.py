@@ -9,7 +9,11 @@ from typing import Any
 import torch
 
 from holdfast.arena.pure.plain_data import encode
-from holdfast.snapshot._tensors import Entry
+from holdfast.snapshot._tensors import Entry, refusal
+
+
+class UnsupportedTensorError(ValueError):
+    """A tensor whose bytes a snapshot cannot hold; the text names it, and has the remedy."""
 
 
 class FoundTensors:
@@ -36,11 +40,17 @@ class FoundTensors:
         return self._names
 
     def tensor(self, name: str, tensor: torch.Tensor, *, is_fenced: bool = False) -> str:
-        """Add it; returns its name in the snapshot. One that was found before gets an alias."""
+        """Add it; returns its name in the snapshot. One that was found before gets an alias.
+
+        Raises:
+            UnsupportedTensorError: Its bytes cannot be copied.
+        """
         known = self._by_identity.get(id(tensor))
         if known is not None:
             self.aliases[name] = known
             return known
+        if why := refusal(tensor):
+            raise UnsupportedTensorError(f"{name} {why}")
         while name in self._names or name in self._taken:
             name += "_"
         self._names[name] = None
@@ -49,7 +59,12 @@ class FoundTensors:
         return name
 
     def plain(self, value: Any, path: str) -> Any:
-        """Plain data with tensors and arrays in it, as JSON's types. Raises NotPlainError."""
+        """Plain data with tensors and arrays in it, as JSON's types.
+
+        Raises:
+            NotPlainError: A value is neither.
+            UnsupportedTensorError: A tensor's bytes cannot be copied.
+        """
         return encode(value, path, self._leaf)
 
     def _leaf(self, path: str, value: Any) -> str | None:

@@ -15,7 +15,7 @@ import torch
 from holdfast.arena.pure.plain_data import NotPlainError
 from holdfast.arena.pure.tensors_head import Head
 from holdfast.snapshot import _random_state, _tensors
-from holdfast.snapshot._found import FoundTensors, WalkedTables
+from holdfast.snapshot._found import FoundTensors, UnsupportedTensorError, WalkedTables
 from holdfast.snapshot._parts import ModulePart, OptimizerPart, StatePart, ValuePart, part_of
 from holdfast.snapshot._saved import CHANGING, FIXED, RANDOM, MismatchError, Saved
 
@@ -59,6 +59,7 @@ class LiveState:
 
         Raises:
             NotPlainError: An object's state holds a value that a snapshot cannot.
+            UnsupportedTensorError: A tensor's bytes cannot be copied.
             HeadError: There are too many names.
         """
         fenced, changing = self._static()
@@ -181,4 +182,4 @@ def _as_json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-__all__ = ["Captured", "LiveState", "MismatchError", "NotPlainError"]
+__all__ = ["Captured", "LiveState", "MismatchError", "NotPlainError", "UnsupportedTensorError"]

@@ -261,6 +261,8 @@ def part_of(name: str, value: Any) -> StatePart:
         return TensorPart(name, value)
     if isinstance(value, torch.Generator):
         return ValuePart(name, value.get_state, value.set_state)
+    if isinstance(value, type):
+        raise TypeError(f"Snapshots({name}=...): {value.__qualname__} is a class; give an object")
     if callable(getattr(value, "state_dict", None)) and callable(
         getattr(value, "load_state_dict", None)
     ):

@@ -165,7 +165,8 @@ class Saved:
 
     def _schedule(self, into: torch.Tensor, of: torch.Tensor) -> None:
         if of.numel():
-            self._into.append(into.detach())
+            into, of = _tensors.copyable(into.detach(), of)
+            self._into.append(into)
             self._of.append(of)
 
     def _view(self, name: str) -> torch.Tensor:

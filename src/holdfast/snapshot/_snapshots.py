@@ -50,7 +50,8 @@ class Snapshots:
 
     The random numbers of Python, NumPy, torch and the current CUDA device are always part of it.
     Plain data are None, bool, int, float, complex, str, bytes, and lists, tuples, dicts and sets of
-    them. Give only state of this rank: nothing is sent anywhere.
+    them; a number of NumPy and an enum of int or str come back as their plain value. Give only
+    state of this rank: nothing is sent anywhere.
 
     Args:
         beside: Copy weights and optimizer state beside the next step, and hold the next optimizer
@@ -145,6 +146,9 @@ class Snapshots:
                 this rank does not learn from its launcher which one was chosen. The parts may hold
                 a mixture then.
         """
+        if self._taking is not None:
+            LOGGER.warning("restore() is called again: it puts no snapshot back a second time")
+            return (otherwise() or 0) if otherwise is not None else self._taking.step
         if (taking := self._begin()) is not None:
             step = taking.restore()
             self.take = taking.take

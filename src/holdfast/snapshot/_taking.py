@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -30,7 +31,7 @@ from holdfast.errors import SnapshotError
 from holdfast.snapshot._copy import Copying, Device, HostDevice
 from holdfast.snapshot._files import mapped_file
 from holdfast.snapshot._launcher_link import ChoiceUnknownError, LauncherLink, NoArenaError
-from holdfast.snapshot._live_state import LiveState
+from holdfast.snapshot._live_state import LiveState, UnsupportedTensorError
 from holdfast.snapshot._loading import load
 from holdfast.snapshot._ring import Ring, Slot
 from holdfast.snapshot._saved import DamagedError, MismatchError, is_damaged
@@ -53,16 +54,19 @@ def begin(
             the launcher gives memory.
     """
     live = LiveState(state)
-    device = device_of(live)
-    if beside is None:
-        beside = device.has_copy_engine
     try:
+        device = device_of(live)
         n_bytes = with_room(live.capture(0).head.n_bytes)
-    except (NotPlainError, HeadError) as error:
+    except NotPlainError as error:
         raise SnapshotError(
             f"no snapshot can be taken: {error}. A snapshot holds tensors, arrays, and plain data "
-            "(None, numbers, text, bytes, and lists, tuples, dicts and sets of them)"
+            "(None, numbers, text, bytes, and lists, tuples, dicts and sets of them): convert the "
+            "value to these, or leave it out"
         ) from error
+    except (UnsupportedTensorError, HeadError) as error:
+        raise SnapshotError(f"no snapshot can be taken: {error}") from error
+    if beside is None:
+        beside = device.has_copy_engine
     try:
         answer, fd = link.open_arena(n_bytes, n_slots(beside=beside))
     except ChoiceUnknownError as error:
@@ -166,6 +170,11 @@ class Taking:
 
     # ------------------------------------------------------------ restored
     @property
+    def step(self) -> int:
+        """The last that was taken or asked for, or the one that was restored."""
+        return max(self._seen, 0)
+
+    @property
     def other_world(self) -> OtherWorld | None:
         """A snapshot of another number of ranks that the program may read."""
         return self._answer.other_world
@@ -193,14 +202,18 @@ class Taking:
             if chosen is not None:
                 self._put_back()
                 self._seen = chosen.step
-        except (MismatchError, OSError) as error:
-            assert chosen is not None
+        except Exception as error:  # of load_state_dict() too: it would fail at each restart
+            if chosen is None:
+                raise
             self._close_quietly()
             is_bad = self._answer.file is None and (  # of which there is no other copy
                 isinstance(error, DamagedError)
                 or is_damaged(self._source, self._answer.slot, chosen, self._link.rank)
             )
-            raise self._link.unusable(chosen, str(error), is_damaged=is_bad) from error
+            why = str(error)
+            if not isinstance(error, (MismatchError, OSError)):
+                why = f"{type(error).__name__}: {why}"
+            raise self._link.unusable(chosen, why, is_damaged=is_bad) from error
         self._prepare(self._granted)  # when nothing waits for memory's speed any more
         return None if chosen is None else chosen.step
 
@@ -238,9 +251,9 @@ class Taking:
         if self._ended_at and step == self._seen + 1:
             self._steps.append(began_at - self._ended_at)
         try:
-            is_taken = self._take(step, healthy=healthy)
+            is_taken = self._take(index(step), healthy=healthy)
         except Exception:  # the training must not end for want of a snapshot
-            LOGGER.exception("no snapshot of step %d, and none from here on", step)
+            LOGGER.exception("no snapshot of step %s, and none from here on", step)
             self.close()
             return False
         self._ended_at = monotonic()

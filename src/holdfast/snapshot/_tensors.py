@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from holdfast.arena.pure.tensors_head import Placed, Tensor
 from holdfast.arena.sums import WORD_BYTES, signed, tail
@@ -157,9 +158,39 @@ def views(
 def stored_of(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """Local tensors, or their bytes where safetensors does not know their type."""
     return [
-        each if each.dtype in _DTYPES else each.detach().contiguous().reshape(-1).view(torch.uint8)
+        each if each.dtype in _DTYPES else _bytes_of(each.detach().resolve_conj())
         for each in tensors
     ]
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def refusal(tensor: torch.Tensor) -> str:
+    """Why its bytes cannot be copied; empty: they can."""
+    if is_lazy(tensor):
+        return "has no shape yet (a lazy module): call forward once before restore()"
+    part = local(tensor)
+    if part.layout != torch.strided:
+        kind = str(part.layout).removeprefix("torch.")
+        return f"is a tensor of layout {kind}; a snapshot holds dense ones: use to_dense()"
+    if part.device.type == "meta":
+        return "is on the meta device and has no values: materialize it before restore()"
+    return ""
+
+
+def copyable(into: torch.Tensor, of: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both as they can be copied: without conjugation, and without elements that are one.
+
+    ``expand`` makes several elements of one.
+    """
+    if into.is_conj():
+        into, of = into.conj(), of.conj().resolve_conj()
+    for dim in reversed(range(into.dim())):
+        if into.shape[dim] > 1 and into.stride(dim) == 0:
+            into, of = into.select(dim, 0), of.select(dim, 0)
+    return into, of
 
 
 def sum_of(memory: torch.Tensor, n_bytes: int) -> int:

@@ -61,8 +61,25 @@ def test_numbers_that_json_does_not_know_come_back() -> None:
     assert math.isnan(again(math.nan))
 
 
-def test_a_defaultdict_comes_back_as_the_dict_that_load_state_dict_takes() -> None:
-    assert again(defaultdict(list, {"a": [1]})) == {"a": [1]}
+@pytest.mark.parametrize("value", [defaultdict(list, {"a": [1]}), defaultdict(int, {(1, 2): 3})])
+def test_a_defaultdict_still_makes_what_is_missing(value: defaultdict[Any, Any]) -> None:
+    found = again(value)
+    assert found == value
+    assert found["missing"] == value["missing"]
+
+
+@pytest.mark.parametrize("factory", [None, lambda: 5])
+def test_a_defaultdict_of_another_function_comes_back_as_a_dict(factory: Any) -> None:
+    found = again(defaultdict(factory, {"a": [1]}))
+    assert (type(found), found) == (dict, {"a": [1]})
+
+
+def test_an_array_that_is_no_leaf_is_refused_and_a_number_of_numpy_is_its_value() -> None:
+    numpy = pytest.importorskip("numpy")
+    assert again([numpy.int64(3), numpy.float32(0.5), numpy.str_("a")]) == [3, 0.5, "a"]
+    for array in (numpy.array(["a"]), numpy.array([1, object()], dtype=object)):
+        with pytest.raises(NotPlainError, match=r"^x\.names is a numpy\.ndarray$"):
+            encode({"names": array}, "x", never)
 
 
 def test_a_key_that_looks_like_a_tag_is_only_a_key() -> None:
@@ -78,7 +95,7 @@ def test_the_value_that_is_not_plain_is_named_by_its_path() -> None:
 def test_data_that_contain_themselves_are_refused() -> None:
     value: list[Any] = []
     value.append(value)
-    with pytest.raises(NotPlainError):
+    with pytest.raises(NotPlainError, match=r"^x\[0\].*\.\.\. is nested more than 100 deep$"):
         encode(value, "x", never)
 
 

@@ -148,7 +148,7 @@ def test_the_file_in_a_slot_is_safetensors_with_tied_weights_once(
 
 
 def test_odd_tensors_come_back(make: Make, launcher: SnapshotLauncher) -> None:
-    """Empty, of no dimension, not contiguous, of types that safetensors does not know."""
+    """Empty, of no dimension, not contiguous, repeated, of types unknown to safetensors."""
 
     def build(fill: bool) -> dict[str, torch.Tensor]:
         one = 1 if fill else 0
@@ -161,6 +161,9 @@ def test_odd_tensors_come_back(make: Make, launcher: SnapshotLauncher) -> None:
             "bfloat": torch.full((3,), 1.5 * one, dtype=torch.bfloat16),
             "float8": torch.full((5,), 2.0 * one).to(torch.float8_e4m3fnuz),
             "long": torch.full((2,), 7 * one),
+            "conjugate": (torch.full((3,), 1 + 2j) * one).conj(),
+            "expanded": torch.full((1, 2), 4.0 * one).expand(3, 2),
+            "one number": torch.full((1,), 5.0 * one).expand(3),
         }
 
     snapshots = make(**build(fill=True))
@@ -563,6 +566,102 @@ def test_state_that_is_not_plain_is_refused_by_its_path_before_the_first_step(
     training.history["lock"] = object()
     with pytest.raises(SnapshotError, match=r"history\.lock is a builtins\.object\. A snapshot"):
         make(**training.parts).restore()
+
+
+def lazy() -> nn.Module:
+    return nn.LazyLinear(3)
+
+
+def with_buffer(buffer: torch.Tensor) -> nn.Module:
+    module = nn.Linear(2, 2)
+    module.register_buffer("extra", buffer)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (lazy, r"model\.weight has no shape yet \(a lazy module\): call forward"),
+        (lambda: with_buffer(torch.eye(2).to_sparse()), r"model\.extra is .* use to_dense\(\)"),
+        (
+            lambda: with_buffer(torch.empty(2, device="meta")),
+            r"model\.extra is on the meta device .*: materialize it",
+        ),
+    ],
+)
+def test_a_tensor_without_bytes_is_refused_before_the_first_step(
+    make: Make, model: Any, why: str
+) -> None:
+    with pytest.raises(SnapshotError, match=f"^no snapshot can be taken: {why}"):
+        make(model=model()).restore()
+
+
+def test_a_class_in_place_of_an_object_is_refused() -> None:
+    with pytest.raises(
+        TypeError, match=r"Snapshots\(model=\.\.\.\): Linear is a class; give an obj"
+    ):
+        Snapshots(model=nn.Linear)
+
+
+def test_a_part_that_raises_as_it_loads_gives_its_snapshot_up(
+    make: Make, launcher: SnapshotLauncher
+) -> None:
+    """Otherwise each restart would begin from it, and fail."""
+
+    class Loader:
+        place = 3
+
+        def state_dict(self) -> dict[str, int]:
+            return {"place": self.place}
+
+        def load_state_dict(self, state: dict[str, int]) -> None:
+            raise KeyError(state["place"])
+
+    snapshots = make(loader=Loader())
+    snapshots.restore()
+    take(snapshots, 1)
+    again(launcher, snapshots)
+    with pytest.raises(
+        SnapshotError, match=r"step 1 cannot be restored: KeyError: 3\. At the next"
+    ):
+        make(loader=Loader()).restore()
+    assert launcher.next_cycle(1) is None
+
+
+@pytest.mark.parametrize("step", [1.0, "1", None, 1 << 70])
+def test_a_step_that_is_no_integer_ends_snapshots_and_not_the_training(
+    make: Make, caplog: pytest.LogCaptureFixture, step: Any
+) -> None:
+    snapshots = make(**Training().parts)
+    snapshots.restore()
+    take(snapshots, 1)
+    assert not snapshots.take(step)
+    assert f"no snapshot of step {step}, and none from here on" in caplog.text
+    assert not snapshots.take(2)
+
+
+def test_a_step_that_is_a_tensor_may_grow_in_place(make: Make) -> None:
+    snapshots = make(**Training().parts)
+    snapshots.restore()
+    take(snapshots, 1)
+    step = torch.tensor(1)
+    for _ in range(3):
+        step += 1
+        assert snapshots.take(step)  # type: ignore[arg-type]
+
+
+def test_restore_a_second_time_leaves_the_state_alone_and_says_so(
+    make: Make, launcher: SnapshotLauncher, caplog: pytest.LogCaptureFixture
+) -> None:
+    snapshots = make(**Training().parts)
+    snapshots.restore()
+    take(snapshots, 7)
+    again(launcher, snapshots)
+    snapshots = make(**Training().parts)
+    assert snapshots.restore() == 7
+    assert snapshots.restore() == 7
+    assert "restore() is called again" in caplog.text
+    assert snapshots.restore(lambda: 5) == 5
 
 
 def test_state_that_is_no_longer_plain_ends_snapshots_and_not_the_training(
