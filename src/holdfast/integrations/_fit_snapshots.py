@@ -31,6 +31,12 @@ from holdfast.snapshot._link import restarts_in_place
 from holdfast.snapshot._waiting import has_launcher, waiting_snapshot
 
 _EPOCH_LOOP = "epoch_loop."
+_LEFT_TO_CHECKPOINTS = {
+    "StochasticWeightAveraging": "averages weights, and changes schedulers, outside its own state",
+    "WeightAveraging": "has its averages in checkpoints alone",
+    "BaseFinetuning": "adds groups of parameters in mid-training, which a restart does not have",
+}
+"""Callbacks of Lightning, and why a training with them begins from its checkpoints."""
 _METRICS = ("_callback_metrics", "_logged_metrics", "_progress_bar_metrics")
 
 
@@ -64,6 +70,7 @@ class FitSnapshots:
             self._logger.warning("no snapshots are taken: %s", why)
             return
         connector, loop = self._trainer._checkpoint_connector, self._trainer.fit_loop
+        self._warn_of_hooks()
         self._undo = [
             replace(connector, "resume_start", self._resume_start),
             replace(connector, "resume_end", self._resume_end),
@@ -87,7 +94,23 @@ class FitSnapshots:
             return f"{strategy} keeps the state in a form of its own; ddp does not"
         if not hasattr(self._trainer.fit_loop, "_restart_stage"):
             return "this release of Lightning counts its progress in another way; 2.6 is supported"
+        for each in self._trainer.callbacks:
+            for kind in type(each).__mro__:
+                if why := _LEFT_TO_CHECKPOINTS.get(kind.__name__):
+                    return f"{type(each).__name__} {why}"
         return ""
+
+    def _warn_of_hooks(self) -> None:
+        """Name those of the user's that keep state where a snapshot does not see it."""
+        if self._trainer.global_rank != 0 or not has_launcher():
+            return
+        for each in (self._trainer.lightning_module, *self._trainer.callbacks):
+            if _own_hook(type(each)):
+                self._logger.warning(
+                    "on_save_checkpoint of %s is not called at snapshots: give the state that it "
+                    "saves as SnapshotCallback(name=...), or have state_dict() return it",
+                    type(each).__name__,
+                )
 
     # ------------------------------------------------------------------ loaded
 
@@ -149,6 +172,8 @@ class FitSnapshots:
         loop.load_state_dict(state["loops"])
         _begin_anew(loop)
         self._global_step = trainer.global_step
+        if state["syncs_buffers"] is not None:  # of manual optimization: the first forward alone
+            trainer.strategy.model.require_forward_param_sync = state["syncs_buffers"]
         if self._moments.at.batches > 0:
             loop._restart_stage = sys.modules[
                 type(loop).__module__
@@ -224,6 +249,7 @@ class FitSnapshots:
             if data is None
             else self._plain("state of the datamodule", data.state_dict()),
             "should_stop": trainer.should_stop,
+            "syncs_buffers": getattr(trainer.strategy.model, "require_forward_param_sync", None),
             "metrics": {
                 name: {k: _detached(v) for k, v in getattr(connector, name).items()}
                 for name in _METRICS
@@ -272,9 +298,21 @@ def _begin_anew(loop: Any) -> None:
         loop._combined_loader_states_to_load = []
 
 
+def _own_hook(kind: type) -> bool:
+    """Whether a class of the user's saves something beside ``state_dict()``."""
+    return any(
+        "on_save_checkpoint" in vars(each)
+        and each.__module__.partition(".")[0] not in ("lightning", "pytorch_lightning", "holdfast")
+        for each in kind.__mro__
+    )
+
+
 def _is_tensor(path: str, value: Any) -> str | None:
     """For :func:`encode`: tensors and NumPy's arrays and numbers are held as they are."""
-    is_held = isinstance(value, torch.Tensor) or type(value).__module__ == "numpy"
+    is_held = isinstance(value, torch.Tensor) or (
+        type(value).__module__ == "numpy"
+        and getattr(getattr(value, "dtype", None), "kind", "-") in "biufc"
+    )
     return path if is_held else None
 
 

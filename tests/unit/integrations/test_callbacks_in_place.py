@@ -16,7 +16,14 @@ def strategy_that_is_supported() -> SimpleNamespace:
     epoch_loop = SimpleNamespace(on_run_start=None, on_advance_end=None)
     moments = {"setup_data": None, "on_advance_start": None, "on_advance_end": None}
     loop = SimpleNamespace(_restart_stage=None, epoch_loop=epoch_loop, **moments)
-    return SimpleNamespace(strategy=object(), fit_loop=loop, _checkpoint_connector=connector)
+    return SimpleNamespace(
+        strategy=object(),
+        fit_loop=loop,
+        _checkpoint_connector=connector,
+        callbacks=[],
+        lightning_module=object(),
+        global_rank=0,
+    )
 
 
 @pytest.mark.parametrize("in_place", [False, True])
