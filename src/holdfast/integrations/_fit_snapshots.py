@@ -67,7 +67,8 @@ class FitSnapshots:
     def begin(self) -> None:
         """Before a checkpoint is loaded, if there is one."""
         if why := self._why_not():
-            self._logger.warning("no snapshots are taken: %s", why)
+            if self._trainer.global_rank == 0:
+                self._logger.warning("no snapshots are taken: %s", why)
             return
         connector, loop = self._trainer._checkpoint_connector, self._trainer.fit_loop
         self._warn_of_hooks()
