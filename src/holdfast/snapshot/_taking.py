@@ -253,8 +253,13 @@ class Taking:
         try:
             is_taken = self._take(index(step), healthy=healthy)
         except Exception:  # the training must not end for want of a snapshot
-            LOGGER.exception("no snapshot of step %s, and none from here on", step)
+            LOGGER.exception(
+                "no snapshot of step %s, and none from here on; a restart begins from your "
+                "checkpoint",
+                step,
+            )
             self.close()
+            self._arena.void_others(None)  # checkpoints will be newer than these
             return False
         self._ended_at = monotonic()
         if is_taken:

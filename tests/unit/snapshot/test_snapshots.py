@@ -665,8 +665,9 @@ def test_restore_a_second_time_leaves_the_state_alone_and_says_so(
 
 
 def test_state_that_is_no_longer_plain_ends_snapshots_and_not_the_training(
-    make: Make, caplog: pytest.LogCaptureFixture
+    make: Make, launcher: SnapshotLauncher, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """And older ones go, so that no restart goes back behind all later checkpoints."""
     training = Training()
     snapshots = make(**training.parts)
     snapshots.restore()
@@ -675,6 +676,7 @@ def test_state_that_is_no_longer_plain_ends_snapshots_and_not_the_training(
     assert not snapshots.take(2)
     assert "no snapshot of step 2, and none from here on" in caplog.text
     assert not snapshots.take(3)
+    assert launcher.next_cycle(1) is None
 
 
 def changed_shape(training: Training) -> None:
