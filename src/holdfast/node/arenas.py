@@ -545,13 +545,12 @@ class Arenas(Part):
             return ""
         found = self._grant(request)
         if isinstance(found, TooLittleMemory):
-            of = "of the memory that is left" if self._limit is None else f"({_OPTION})"
-            quarter = "a quarter, " if self._limit is None else ""
+            of = "a quarter of the memory that is left" if self._limit is None else _OPTION
             ran_out = "; memory has run out before" if self._oom_cycles else ""
             return (
                 f"{count(self._nproc, 'rank')} need {shown(found.needs)} for two snapshots each of "
-                f"{shown(request.slot_bytes)}, and may have {quarter}{shown(found.limit)} "
-                f"{of}{ran_out}. Give more with {_OPTION}"
+                f"{shown(request.slot_bytes)}, and may have {shown(found.limit)} "
+                f"({of}){ran_out}. Give more with {_OPTION}"
             )
         self._granted, self._slot_bytes = found, request.slot_bytes
         said = found.n_slots, request.slot_bytes

@@ -94,20 +94,22 @@ class LauncherLink:
         self._ask(encode(SnapshotUnusable(self.rank, snapshot, why, is_damaged)))
 
     def unusable(
-        self, snapshot: SnapshotId, why: str, *, is_damaged: bool = False
+        self, snapshot: SnapshotId, why: str, *, is_damaged: bool = False, folder: str = ""
     ) -> SnapshotError:
         """Say that this rank cannot begin from ``snapshot``; returns the error that ends it.
 
-        ``is_damaged``: as in :class:`.Refused`.
+        ``is_damaged``: as in :class:`.Refused`. ``folder``: of a snapshot on disk.
         """
         try:
             self.send_unusable(snapshot, why, is_damaged=is_damaged)
         except NoArenaError as lost:
             why += f" (and the launcher does not know: {lost})"
-        copy = "; or from this one, if another node has an undamaged copy" if is_damaged else ""
+        more = "; or from this one, if another node has an undamaged copy" if is_damaged else ""
+        if folder:
+            more = f". To begin without it now, remove {folder}"
         return SnapshotError(
             f"the snapshot of step {snapshot.step} cannot be restored: {why}. At the next restart "
-            f"all ranks begin from an older one, or from the checkpoint{copy}"
+            f"all ranks begin from an older one, or from the checkpoint{more}"
         )
 
     def unknown(self, error: Exception) -> SnapshotError:

@@ -166,7 +166,8 @@ class OptimizerPart:
         groups, live = saved.plain(plain["groups"]), self._optimizer.param_groups
         if len(groups) != len(live):
             raise MismatchError(
-                f"{self.name} has {len(live)} groups of parameters, the snapshot {len(groups)}"
+                f"groups of parameters of {self.name}: {len(groups)} in the snapshot, "
+                f"{len(live)} in this program"
             )
         parameters = self._parameters(names)
         if unknown := set(structure) - {name for name, _ in parameters}:

@@ -206,14 +206,16 @@ class Taking:
             if chosen is None:
                 raise
             self._close_quietly()
-            is_bad = self._answer.file is None and (  # of which there is no other copy
+            file = self._answer.file
+            is_bad = file is None and (  # of which there is no other copy
                 isinstance(error, DamagedError)
                 or is_damaged(self._source, self._answer.slot, chosen, self._link.rank)
             )
             why = str(error)
             if not isinstance(error, (MismatchError, OSError)):
                 why = f"{type(error).__name__}: {why}"
-            raise self._link.unusable(chosen, why, is_damaged=is_bad) from error
+            folder = "" if file is None else os.path.dirname(file.path)  # noqa: PTH120 - a text
+            raise self._link.unusable(chosen, why, is_damaged=is_bad, folder=folder) from error
         self._prepare(self._granted)  # when nothing waits for memory's speed any more
         return None if chosen is None else chosen.step
 

@@ -120,7 +120,8 @@ def test_one_on_disk_is_told_and_restored_as_one_in_memory(
     other, empty = assert_told_and_restored(make, model, state)
 
     launcher.answers = answers_with(launcher, 2, file.but(total=1))
-    with pytest.raises(SnapshotError, match=r"its bytes have changed.* or from the checkpoint$"):
+    begin_anew = rf"or from the checkpoint\. To begin without it now, remove {tmp_path}$"
+    with pytest.raises(SnapshotError, match=rf"its bytes have changed.* {begin_anew}"):
         make(model=other, state=empty).restore()
     path.write_bytes(b"{" * len(content))
     with pytest.raises(SnapshotError, match="step 7 cannot be restored: its head cannot be read"):
