@@ -3,7 +3,7 @@
     torch.nn.Module          parameters, persistent buffers, extra state; copied into the live ones
     torch.optim.Optimizer    state of each parameter, made anew where there is none yet; options
     torch.Tensor             copied into the live one
-    torch.Generator          its state
+    a random generator       of torch, NumPy, Python: its state
     object                   the result of its state_dict(), for its load_state_dict()
     dict, list               plain data: emptied, and filled again
 
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from holdfast.snapshot import _tensors
+from holdfast.snapshot import _random_state, _tensors
 from holdfast.snapshot._found import FoundTensors, WalkedTables
 from holdfast.snapshot._saved import MismatchError, Saved
 
@@ -260,8 +260,8 @@ def part_of(name: str, value: Any) -> StatePart:
         return OptimizerPart(name, value)
     if isinstance(value, torch.Tensor):
         return TensorPart(name, value)
-    if isinstance(value, torch.Generator):
-        return ValuePart(name, value.get_state, value.set_state)
+    if (generator := _random_state.accessors(value)) is not None:
+        return ValuePart(name, *generator)
     if isinstance(value, type):
         raise TypeError(f"Snapshots({name}=...): {value.__qualname__} is a class; give an object")
     if callable(getattr(value, "state_dict", None)) and callable(

@@ -41,3 +41,16 @@ def write(state: dict[str, Any]) -> None:
         np.random.set_state((name, np.frombuffer(keys, np.uint32), *rest))  # noqa: NPY002
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"])
+
+
+def accessors(generator: Any) -> tuple[Callable[[], Any], Callable[[Any], object]] | None:
+    """Read and write the state of a random generator; None: it is another object."""
+    if isinstance(generator, torch.Generator):
+        return generator.get_state, generator.set_state
+    if type(generator) is random.Random:
+        return generator.getstate, generator.setstate
+    numpy: Any = sys.modules.get("numpy.random")
+    if numpy is not None and isinstance(generator, numpy.Generator):
+        bits = generator.bit_generator
+        return lambda: bits.state, lambda state: setattr(bits, "state", state)
+    return None

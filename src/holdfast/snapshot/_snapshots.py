@@ -43,7 +43,8 @@ class Snapshots:
     an object with ``state_dict()`` and ``load_state_dict()``
         Schedulers, ``GradScaler``, ``StatefulDataLoader`` and so on. Both are called, the former
         at each snapshot. It returns plain data, tensors and arrays of NumPy.
-    ``torch.Tensor``, ``torch.Generator``
+    ``torch.Tensor``, a random generator (``torch.Generator``, ``numpy.random.Generator``,
+    ``random.Random``)
         Put back into the live one.
     ``dict`` or ``list`` of plain data
         Emptied and filled again, with new objects.

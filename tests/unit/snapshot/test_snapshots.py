@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -220,6 +221,29 @@ def test_random_numbers_go_on(make: Make, launcher: SnapshotLauncher) -> None:
     random.seed(9)
     assert make().restore() == 1
     assert (random.random(), numpy.random.rand(), torch.rand(1).item()) == drawn
+
+
+@pytest.mark.parametrize("kind", ["PCG64", "MT19937", "Random"])
+def test_a_random_generator_of_the_programs_goes_on(
+    make: Make, launcher: SnapshotLauncher, kind: str
+) -> None:
+    numpy = pytest.importorskip("numpy")
+
+    def made(seed: int) -> Any:
+        if kind == "Random":
+            return random.Random(seed)
+        return numpy.random.Generator(getattr(numpy.random, kind)(seed))
+
+    generator = made(1)
+    snapshots = make(generator=generator)
+    snapshots.restore()
+    generator.random()
+    take(snapshots, 1)
+    expected = [generator.random() for _ in range(3)]
+    again(launcher, snapshots)
+    other = made(2)
+    assert make(generator=other).restore() == 1
+    assert [other.random() for _ in range(3)] == expected
 
 
 def test_extra_state_comes_back(make: Make, launcher: SnapshotLauncher) -> None:
