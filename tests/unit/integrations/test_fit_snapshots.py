@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,3 +47,24 @@ def test_a_hook_of_the_users_that_snapshots_do_not_call_is_named(
     fit.FitSnapshots(trainer, {}).begin()
     assert trainer.fit_loop.setup_data is not None
     assert ("on_save_checkpoint of Mine is not called at snapshots" in caplog.text) is is_named
+
+
+@pytest.mark.parametrize(("of_snapshot", "then"), [(False, False), (True, True), (None, True)])
+def test_ddp_sends_buffers_at_the_next_forward_only_if_it_had_done_so_before(
+    of_snapshot: bool | None, then: bool
+) -> None:
+    """With manual optimization it does so once; buffers are each rank's own from then on."""
+    trainer = strategy_that_is_supported()
+    trainer.global_step, trainer.fit_loop.load_state_dict = 3, lambda _: None
+    trainer.strategy = SimpleNamespace(model=SimpleNamespace(require_forward_param_sync=True))
+    trainer._logger_connector = SimpleNamespace(**{name: {} for name in fit._METRICS})
+    snapshots = fit.FitSnapshots(trainer, {})
+    metrics: dict[str, Any] = {name: {} for name in fit._METRICS}
+    snapshots._restored = {
+        "loops": {},
+        "should_stop": False,
+        "metrics": metrics,
+        "syncs_buffers": of_snapshot,
+    }
+    snapshots.train_starts()
+    assert trainer.strategy.model.require_forward_param_sync is then
