@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.base import clock
 from holdfast.base.processes import child, job_name, proc
+from holdfast.errors import LaunchError
 from holdfast.events.run import run_links
 from holdfast.node.records import run_dirs
 
@@ -141,6 +142,14 @@ def test_a_folder_of_a_run_begins_with_the_id_that_the_user_gave(tmp_path: Path)
     """As torchrun's does; scripts look for it by that."""
     made = Path(run_dirs.make_run_dir(str(tmp_path), "job/7"))
     assert made.name.startswith("job_7_")
+
+
+def test_a_log_folder_that_cannot_be_made_is_named_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    log_dir = tmp_path / "file" / "logs"
+    words = f"no run folder can be made in {log_dir}: Not a directory. Name .* with --log-dir"
+    with pytest.raises(LaunchError, match=words):
+        run_dirs.make_run_dir(str(log_dir), "job")
 
 
 def test_a_node_leaves_the_folders_of_another_that_shares_its_temp_folder(

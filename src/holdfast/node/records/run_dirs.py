@@ -27,6 +27,7 @@ from holdfast.base.bounded import CallInThread, call_within
 from holdfast.base.processes import orphans
 from holdfast.base.processes.job_name import PREFIX, is_living, living_launchers
 from holdfast.base.processes.job_record import read_claim
+from holdfast.errors import LaunchError
 from holdfast.events.run import run_links
 from holdfast.events.run.old_runs import keep_newest
 from holdfast.evidence.staging import Staging
@@ -186,7 +187,11 @@ def make_run_dir(log_dir: str | None, run_id: str) -> str:
     """Create and return ``<log_dir>/<run_id>_<time>_<random>``.
 
     Time comes first where the run id is random, and, after ``holdfast_run_``, in the temp
-    directory, which is used without a log dir. Raises OSError, after 30 s at the latest.
+    directory, which is used without a log dir.
+
+    Raises:
+        LaunchError: It cannot be made in the log dir.
+        OSError: Not in the temp directory; or it takes longer than 30 s.
     """
     where = "the temp folder" if log_dir is None else log_dir
     try:
@@ -210,7 +215,13 @@ def _make_run_dir(log_dir: str | None, run_id: str) -> str:
     is_random = len(name) == _RANDOM_ID_CHARS and all(c in "0123456789abcdef" for c in name)
     prefix = f"{began}_{name}_" if is_random else f"{name}_{began}_"
     base = os.path.abspath(log_dir)
-    os.makedirs(base, exist_ok=True)
-    made = tempfile.mkdtemp(prefix=prefix, dir=base)
+    try:
+        os.makedirs(base, exist_ok=True)
+        made = tempfile.mkdtemp(prefix=prefix, dir=base)
+    except OSError as error:
+        raise LaunchError(
+            f"no run folder can be made in {base}: {error.strerror}. Name a folder that this user "
+            "can write to with --log-dir"
+        ) from error
     run_links.point_latest(base, made)
     return made
