@@ -38,6 +38,10 @@ class Captured(NamedTuple):
     changing: Sequence[torch.Tensor]
 
 
+class StateChangedError(ValueError):
+    """Modules or groups of an optimizer are not those of the beginning, which a restart has."""
+
+
 class LiveState:
     """Modules, optimizers and other parts, by the names that the user gave them."""
 
@@ -52,6 +56,8 @@ class LiveState:
         self._watch: WalkedTables | None = None
         self._head: Head | None = None
         self._signature: Any = None
+        self._made: dict[str, object] | None = None
+        """Modules and groups of the first walk: a restarted program makes the same."""
 
     # ------------------------------------------------------------ taken
     def capture(self, step: int) -> Captured:
@@ -60,6 +66,7 @@ class LiveState:
         Raises:
             NotPlainError: An object's state holds a value that a snapshot cannot.
             UnsupportedTensorError: A tensor's bytes cannot be copied.
+            StateChangedError: The program has made other modules or groups since the first call.
             HeadError: There are too many names.
         """
         fenced, changing = self._static()
@@ -119,11 +126,17 @@ class LiveState:
 
     def _walk(self) -> None:
         self._watch, found, names = WalkedTables(), FoundTensors(), dict[int, str]()
-        optimizers = {}
+        optimizers, made = {}, dict[str, object]()
         for part in self._parts:
+            n_before = len(found.entries)
             structure = part.walk(found, self._watch, names)
             if structure is not None:
                 optimizers[part.name] = structure
+            if isinstance(part, ModulePart):
+                made |= {it.name: (*it.tensor.shape,) for it in found.entries[n_before:]}
+            elif isinstance(part, OptimizerPart):
+                made[f"groups of {part.name}"] = part.groups(names)
+        self._note_made(made)
         entries = sorted(found.entries, key=lambda entry: not entry.is_fenced)
         self._tensors = [entry.tensor for entry in entries]
         self._n_fenced = sum(entry.is_fenced for entry in entries)
@@ -139,13 +152,23 @@ class LiveState:
             "optimizers": optimizers,
             "modules": [part.name for part in self._parts if isinstance(part, ModulePart)],
             "parameters": {
-                part.name: part.groups(names)
+                part.name: made[f"groups of {part.name}"]
                 for part in self._parts
                 if isinstance(part, OptimizerPart)
             },
         }
         # A text in a JSON object of texts, as safetensors wants it.
         self._fixed, self._head = _as_json(_as_json(fixed)), None
+
+    def _note_made(self, made: dict[str, object]) -> None:
+        before, self._made = self._made, self._made or made
+        if before is None or before == made:
+            return
+        name = next(name for name in {**before, **made} if made.get(name) != before.get(name))
+        did = "was removed" if name not in made else "changed" if name in before else "was added"
+        raise StateChangedError(
+            f"{name} {did} since restore(), and a program that starts anew would not fit to it"
+        )
 
     def device_types(self) -> set[str]:
         """Of modules, optimizers and tensors: ``cpu``, ``cuda``."""
@@ -182,4 +205,11 @@ def _as_json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-__all__ = ["Captured", "LiveState", "MismatchError", "NotPlainError", "UnsupportedTensorError"]
+__all__ = [
+    "Captured",
+    "LiveState",
+    "MismatchError",
+    "NotPlainError",
+    "StateChangedError",
+    "UnsupportedTensorError",
+]

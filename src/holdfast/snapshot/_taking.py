@@ -31,7 +31,7 @@ from holdfast.errors import SnapshotError
 from holdfast.snapshot._copy import Copying, Device, HostDevice
 from holdfast.snapshot._files import mapped_file
 from holdfast.snapshot._launcher_link import ChoiceUnknownError, LauncherLink, NoArenaError
-from holdfast.snapshot._live_state import LiveState, UnsupportedTensorError
+from holdfast.snapshot._live_state import LiveState, StateChangedError, UnsupportedTensorError
 from holdfast.snapshot._loading import load
 from holdfast.snapshot._ring import Ring, Slot
 from holdfast.snapshot._saved import DamagedError, MismatchError, is_damaged
@@ -254,11 +254,13 @@ class Taking:
             self._steps.append(began_at - self._ended_at)
         try:
             is_taken = self._take(index(step), healthy=healthy)
-        except Exception:  # the training must not end for want of a snapshot
-            LOGGER.exception(
+        except Exception as error:  # the training must not end for want of a snapshot
+            LOGGER.warning(
                 "no snapshot of step %s, and none from here on; a restart begins from your "
-                "checkpoint",
+                "checkpoint: %s",
                 step,
+                error,
+                exc_info=None if isinstance(error, StateChangedError) else error,
             )
             self.close()
             self._arena.void_others(None)  # checkpoints will be newer than these

@@ -719,6 +719,38 @@ def other_type(training: Training) -> None:
     training.model.to(torch.bfloat16)
 
 
+def one_more_group(training: Training) -> None:
+    more = nn.Parameter(torch.ones(3))
+    more.grad = torch.ones(3)
+    training.optimizer.add_param_group({"params": [more]})
+    training.optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (changed_shape, "model.0.weight changed"),
+        (one_more, "model.6.weight was added"),
+        (one_fewer, "model.4.weight was removed"),
+        (one_more_group, "groups of optimizer changed"),
+    ],
+)
+def test_modules_and_groups_made_in_mid_training_end_snapshots_as_no_restart_would_fit(
+    make: Make, launcher: SnapshotLauncher, caplog: pytest.LogCaptureFixture, change: Any, why: str
+) -> None:
+    """Each of these would cost a restart before the checkpoint is loaded."""
+    training = Training()
+    snapshots = make(**training.parts)
+    snapshots.restore()
+    training.step()
+    take(snapshots, 1)
+    change(training)
+    assert not snapshots.take(2)
+    assert f"from your checkpoint: {why} since restore()" in caplog.text
+    assert "Traceback" not in caplog.text
+    assert launcher.next_cycle(1) is None
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
