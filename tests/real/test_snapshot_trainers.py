@@ -244,7 +244,7 @@ CASES = {
     "Lightning that stops early": (
         "LIGHTNING",
         1,
-        "0:0@2:step 1:0@6:evaluate",
+        "0:0@4:step 1:0@6:evaluate",
         {"PACKAGE": "lightning", "STOP": "1"},
     ),
     "Lightning, newer of snapshot and checkpoint": (
