@@ -106,6 +106,15 @@ def test_it_does_not_ask_a_leader_that_lives_in_its_launcher_and_has_a_lease() -
     assert not one.may_be_old(40.1)
 
 
+def test_a_leader_that_lives_in_its_launcher_needs_no_message_of_it() -> None:
+    """After a sleep of the whole job, which its lease outlived."""
+    one = watch()
+    one.sent(1.0)
+    one.woke(40.0)
+    one.received(LeaderBeat(lease_s=11.0, sent_at=40.1), 40.1, own_lease_s=11.0)
+    assert one.fence_at == 40.1 + PACE.fence_s
+
+
 def test_a_lease_that_is_nearly_over_takes_no_time_from_a_launcher_that_asks() -> None:
     """The others may have slept as well, and answer a little later."""
     one = watch()

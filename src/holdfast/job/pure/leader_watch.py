@@ -111,7 +111,7 @@ class LeaderWatch:
             if now + own_lease_s < (self._asks_until or 0.0):
                 return False  # the others may have slept as well: they have as long to answer
             self._asks_until, self._slept_s = None, 0.0
-            self._grant(own_lease_s, now)
+            self._grant(own_lease_s, now, now + self.pace.fence_s)
             return False
         is_late = now >= max(self.leader_at + self.pace.fence_s, self._asks_until or 0.0)
         begins = is_late and self._has_joined and not self._asks(now)
@@ -131,11 +131,10 @@ class LeaderWatch:
             pass  # the leader may have slept as well: it asks the others
         else:
             self._asks_until, self._slept_s = None, 0.0
-            self._grant(lease_s, came_at)
+            self._grant(lease_s, came_at, self._age.granted_until(came_at))
         return begins
 
-    def _grant(self, lease_s: float | None, came_at: float) -> None:
-        until = self._age.granted_until(came_at)
+    def _grant(self, lease_s: float | None, came_at: float, until: float) -> None:
         if lease_s:  # 0: over, or not begun; the leader may get one by the answer to this
             # Also if it ends sooner: a beat that was under way for long has granted too much.
             self._granted_until = came_at + lease_s
