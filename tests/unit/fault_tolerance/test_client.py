@@ -433,7 +433,8 @@ def test_one_rank_of_a_node_warns_of_a_section_and_the_others_log_it_for_debuggi
         levels.append(caplog.records[-1].levelname)
     assert levels == ["WARNING", "DEBUG", "WARNING", "WARNING"]
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "attempt_1/2/error.json"))
-    assert [is_first_on_node("\udcff" * 200) for _ in range(2)] == [True, False]
+    keys = "\udcff" * 200, "\udcff" * 200, "\udcff" * 201
+    assert [is_first_on_node(key) for key in keys] == [True, False, True]
     monkeypatch.delenv("NVRX_CYCLE")
     client._warned.clear()
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "attempt_0/3/error.json"))

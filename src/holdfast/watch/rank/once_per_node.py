@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import os
 
-_NAME_MAX = 100
-"""Bytes of a key in the name of a file."""
-
 
 def is_first_on_node(key: str) -> bool:
     """No rank of this node has asked with this key in this cycle; also where no launcher runs."""
     of_rank = os.path.dirname(os.environ.get("TORCHELASTIC_ERROR_FILE", ""))
     if not of_rank or "NVRX_CYCLE" not in os.environ:
         return True
-    name = f"logged.{key.encode(errors='replace')[:_NAME_MAX].hex()}"
-    path = os.path.join(os.path.dirname(of_rank), name)
+    from hashlib import sha256  # noqa: PLC0415 - slow to import, and seldom needed
+
+    name = sha256(key.encode(errors="backslashreplace")).hexdigest()  # of any length and characters
+    path = os.path.join(os.path.dirname(of_rank), f"logged.{name}")
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
