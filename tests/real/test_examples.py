@@ -21,6 +21,7 @@ from holdfast.tools.run.run_files import read_run
 from tests.real.scripts import LIGHT_TORCH
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+EVERY_STEP_TAKEN = Path(__file__).with_name("every_step_taken.py")
 TINY = ("--steps", "8", "--checkpoint-every", "2", "--report-every", "2", "--width", "16")
 SECTIONS = (
     *("--ft-rank-section-timeouts", "setup:90,step:20,checkpointing:20"),
@@ -81,7 +82,10 @@ def test_a_rank_that_raises_and_one_that_is_killed_cost_a_step_each_at_most(tmp_
     only_last = ("--checkpoint-every", "8")
     _train(quiet, "train_gpt_inprocess.py", *options, more=only_last)
     faults = "raise@3:1 kill@6:1"
-    _train(stormy, "train_gpt_inprocess.py", *options, faults=faults, more=only_last)
+    through = LIGHT_TORCH, EVERY_STEP_TAKEN
+    _train(
+        stormy, "train_gpt_inprocess.py", *options, faults=faults, more=only_last, through=through
+    )
 
     resumed = {}
     for note in map(json.loads, (stormy / "progress.jsonl").read_text().splitlines()):
