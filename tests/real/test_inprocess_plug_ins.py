@@ -32,7 +32,8 @@ def test_faults_are_counted_retries_end_and_the_guard_writes_its_files(ranks: Ra
                 note(held=[type(error).__name__, type(error.__cause__).__name__])
             return state
 
-    times = dict(IMPATIENT, hard_timeout=seconds(2.2), last_call_wait=seconds(0.3))
+    limits = dict(soft_timeout=seconds(4.5), hard_timeout=seconds(4.7))
+    times = dict(IMPATIENT, **limits, last_call_wait=seconds(0.3))
     @wrapper(
         initialize=inprocess.initialize.RetryController(max_iterations=4),
         health_check=Compose(Unwell(), inprocess.health_check.FaultCounter(max_rank_faults=1)),
@@ -44,7 +45,7 @@ def test_faults_are_counted_retries_end_and_the_guard_writes_its_files(ranks: Ra
         note(entered=time.monotonic())
         with call.disable_hang_protection():  # what follows the sleep is slow on a busy machine
             if call.iteration == 0:
-                time.sleep(2.4)
+                time.sleep(4.9)
                 with open(PID.format(rank=RANK)) as file:
                     pid = int(file.read())
                 with open(f"/proc/{pid}/cmdline") as file:

@@ -303,6 +303,38 @@ def test_a_rank_without_steps_is_ended_if_the_verdict_says_so_and_else_goes_on(i
     assert again in one.handle(look, 320.5)
 
 
+def test_a_proof_that_comes_late_is_asked_for_again_and_carried_out() -> None:
+    """The rank was not ended, and has made no step since: it need not wait for twice as long."""
+    one, look = watch(), stepped(50, 200.0)
+    one.handle(look, 200.0)
+    (taking,) = found_late(one, look, 260.1)
+    late = taking.until + 0.1
+    assert monitor.LookAgain() in one.handle(look, late)
+    one.handle(look, late)
+    proof = Verdict(is_hang=True)
+    assert one.is_late(proof)
+    assert one.handle(proof, late + 0.1) == []
+    assert not one.is_late(proof)
+    assert without_looks(one.handle(look, late + 0.1)) == [monitor.LookAgain()]
+    (taking,) = without_looks(one.handle(look, late + 0.1))
+    assert not one.is_late(proof), "it is awaited"
+    one.handle(monitor.EvidenceTaken(is_hang=True), late + 0.2)
+    effects = without_looks(one.handle(look, late + 0.2))
+    assert monitor.SendSignal in map(type, effects)
+
+
+def test_a_proof_that_comes_after_a_step_ends_nobody() -> None:
+    one, look = watch(), stepped(50, 200.0)
+    one.handle(look, 200.0)
+    (taking,) = found_late(one, look, 260.1)
+    one.handle(look, taking.until + 0.1)
+    moved = stepped(51, taking.until + 0.2)
+    one.handle(moved, taking.until + 0.3)
+    assert not one.is_late(Verdict(is_hang=True))
+    one.handle(Verdict(is_hang=True), taking.until + 0.4)
+    assert without_looks(one.handle(moved, taking.until + 0.5)) == []
+
+
 def test_without_a_verdict_in_time_nobody_is_ended_for_missing_steps() -> None:
     one, look = watch(), stepped(50, 200.0)
     one.handle(look, 200.0)

@@ -372,9 +372,9 @@ class Monitor:
                     self._look_now(message)
                 case messages.Proceed(verdict=verdict):
                     now = clock.monotonic()
-                    self._looks.go_on(message, now)
-                    if verdict.is_stall or verdict.is_pause:
-                        self._feed(verdict, now)
+                    if not self._watch.is_late(verdict):
+                        self._looks.go_on(message, now)
+                    self._feed(verdict, now)
         if self._control.gone is not None and not self._over:
             self._over = True
             self._end_all()
@@ -389,7 +389,7 @@ class Monitor:
             math.inf if config.grace_s is None else config.grace_s,
             self._tripped,
             cfg.get("exit_timeout"),
-            cfg.get("evidence_timeout", 0.0),
+            0.02,
             cfg.get("auto_heartbeat_floor", 0.0),
         )
         self._looks.wake_s = WAKE_SHARE * self._watch.evidence_s

@@ -117,7 +117,7 @@ class ReportStuck(Value):
 
 if TYPE_CHECKING:
     Event: TypeAlias = PageRead | EvidenceTaken | JobVerdict | CollectivesCounted | RankGone
-    """``JobVerdict``: that on a stall or a pause of the job, of which no rank is ended."""
+    """``JobVerdict``: on a rank that is watched by its steps."""
     Effect: TypeAlias = (
         LookAgain | LookAtState | TakeEvidence | Conclude | SendSignal | Abandon | ReportStuck
     )
@@ -176,6 +176,13 @@ class Watch:
         """When to look at the page again at the latest; ``None``: whenever something happens."""
         return self._wake_at if self._kill is None else self._kill.due_at
 
+    def is_late(self, verdict: JobVerdict) -> bool:
+        """It says that the job hangs; for want of it, this rank was not ended.
+
+        The rank is found overdue again at once, and the launcher sends the same verdict again.
+        """
+        return verdict.is_hang and self._kill is None and self.progress.is_given_longer
+
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in an event; return the effects, in order."""
         if isinstance(event, PageRead):
@@ -186,10 +193,10 @@ class Watch:
             self.progress.counted(event.total, now)
             return []
         if isinstance(event, JobVerdict):
-            if self._kill is None:
-                self.progress.judged(now, event.again_s, is_pause=event.is_pause)
-            else:
-                self._judged = event
+            if self.is_late(event):
+                self.progress.proved()
+            elif event.is_stall or event.is_pause:
+                self._goes_on(event, now)
             return []
         if self._kill is not None:
             self._is_hang = event.is_hang
@@ -270,6 +277,12 @@ class Watch:
         why = HUNG if is_first else GRACE_OVER
         signals = [SendSignal(signal, why) for signal in kill.signals]
         return [Conclude(), *signals] if is_first else [*signals]
+
+    def _goes_on(self, judged: JobVerdict, now: float) -> None:
+        if self._kill is None:
+            self.progress.judged(now, judged.again_s, is_pause=judged.is_pause)
+        else:
+            self._judged = judged
 
     def _leave(self, why: str) -> list[Effect]:
         is_dropped = self.state in (TAKING_EVIDENCE, SIGNALLED)

@@ -129,12 +129,21 @@ class StepProgress:
         """Since the last sign of progress."""
         return 0.0 if self.sign_at is None else max(0.0, now - self.sign_at)
 
+    @property
+    def is_given_longer(self) -> bool:
+        """All ranks were looked at for a stall of this one, which has shown no progress since."""
+        return self._not_before_s > 0.0
+
     def judged(self, now: float, again_s: float, *, is_pause: bool) -> None:
         """All ranks have been looked at, and the rank goes on; the rest as in ``Verdict``."""
         pause_s = self.pause_s(now)
         if not is_pause:
             self._not_before_s = pause_s + (min(again_s, pause_s) if again_s else pause_s)
         self.is_pause_known = True
+
+    def proved(self) -> None:
+        """The job hangs after all: another look, for which the rank is ended, is due at once."""
+        self._not_before_s = 0.0
 
     def is_look_due(self, now: float) -> bool:
         """Whether the rank is to be looked at now; True once for each time."""
