@@ -389,7 +389,7 @@ class Monitor:
             math.inf if config.grace_s is None else config.grace_s,
             self._tripped,
             cfg.get("exit_timeout"),
-            0.02,
+            cfg.get("evidence_timeout", 0.0),
             cfg.get("auto_heartbeat_floor", 0.0),
         )
         self._looks.wake_s = WAKE_SHARE * self._watch.evidence_s
