@@ -97,6 +97,31 @@ def test_after_a_sleep_it_asks_once_and_an_answer_gives_no_more_time_than_that()
     assert not one.may_be_old(42.0), "a round with this node follows its join"
 
 
+@pytest.mark.parametrize("slept_s", [PACE.beat_s + 0.1, 9.0, 3600.0])
+def test_however_long_it_slept_it_waits_as_long_for_an_answer(slept_s: float) -> None:
+    """All hosts may have slept, the leader's for a little longer."""
+    one = watch()
+    one.woke(PACE.beat_s + slept_s)
+    assert one.fence_at == max(PACE.fence_s, PACE.beat_s + slept_s + PACE.ask_s)
+
+
+def test_a_second_sleep_without_an_answer_gives_the_ranks_no_time_and_the_launcher_all_of_it() -> (
+    None
+):
+    """Others may have the places of its ranks; without ranks it waits as long as it is awake."""
+    one = watch()
+    one.woke(40.0)
+    fence_at = one.fence_at
+    one.handled(41.0, 43.0)
+    one.woke(1043.0)
+    assert (one.fence_at, one.leaves_at) == (fence_at, fence_at + 1000.0 + PACE.return_s)
+    one.handled(1043.1, 1045.0)
+    one.woke(1145.0)
+    assert one.leaves_at == fence_at + 1100.0 + PACE.return_s
+    one.found(0.0, 1146.0)
+    assert one.leaves_at == one.fence_at + PACE.return_s
+
+
 def test_it_does_not_ask_a_leader_that_lives_in_its_launcher_and_has_a_lease() -> None:
     """No decision of that is older than the sleep, as far as its lease goes."""
     one = watch()

@@ -50,6 +50,8 @@ class LeaderWatch:
     _asks_from: float = field(default=0.0, init=False)
     _slept_s: float = field(default=0.0, init=False)
     """How much of the silence this launcher slept."""
+    _overslept_s: float = field(default=0.0, init=False)
+    """For so long it slept after the first time to ask, which gave its ranks no more time."""
     _has_joined: bool = field(default=False, init=False)
     _has_joined_since: bool = field(default=False, init=False)
     """A round with this node follows that, and is not older."""
@@ -64,6 +66,7 @@ class LeaderWatch:
     def begin(self, now: float) -> None:
         """There is a leader."""
         self.leader_at, self.fence_at = now, now + self.pace.fence_s
+        self._overslept_s = 0.0
 
     def joined(self) -> None:
         """This launcher sends its join."""
@@ -94,10 +97,16 @@ class LeaderWatch:
         """It handles the next event: if it slept, it asks, and waits a little for an answer."""
         # Its time to ask is short: a stall that is no sleep otherwise may take all of it.
         excuse = self._sleep.called(now, None if self._asks_until is None else LATE_S)
-        if excuse is not None and (self._asks_until is None or self.leader_at > self._asks_from):
-            until = excuse.extend(now, self.pace.ask_s)
+        if excuse is None:
+            return
+        if self._asks_until is None or self.leader_at > self._asks_from:
+            until = now + self.pace.ask_s
+            if self._asks_until is not None:
+                until = excuse.extend(now, self.pace.ask_s)
             self._begin_to_ask(until, now, slept_s=self._sleep.slept_s)
             self.fence_at = max(self.fence_at, until)
+        else:
+            self._overslept_s += excuse.late_s
 
     def received(self, decision: msg.Decision, now: float, own_lease_s: float = 0.0) -> bool:
         """The leader was there when it sent this, which may have been before the silence.
@@ -149,7 +158,7 @@ class LeaderWatch:
 
     def _begin_to_ask(self, until: float, now: float, slept_s: float = 0.0) -> None:
         self._asks_from, self._asks_until, self._has_joined_since = now, until, False
-        self.silent_s, self._slept_s = now - self.leader_at, slept_s
+        self.silent_s, self._slept_s, self._overslept_s = now - self.leader_at, slept_s, 0.0
 
     # ------------------------------------------------------------ consequences
     def _asks(self, now: float) -> bool:
@@ -162,8 +171,8 @@ class LeaderWatch:
 
     @property
     def leaves_at(self) -> float:
-        """When a launcher without ranks no longer waits for a leader."""
-        return self.fence_at + self.pace.return_s
+        """When a launcher without ranks no longer waits for a leader, all its sleeps left out."""
+        return self.fence_at + self._overslept_s + self.pace.return_s
 
     def killed_at(self, *, are_ended: bool) -> float:
         """When monitors end the ranks, as the launcher is stopped; ``are_ended``: while it did."""

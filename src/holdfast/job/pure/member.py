@@ -164,6 +164,8 @@ class Member:
     _job_reported: int = field(default=-1, init=False)
     _stands_by: int = field(default=-1, init=False)
     """The last cycle in which this node is a spare."""
+    _look_at: float = field(default=math.inf, init=False)
+    """Without a leader no beat is due, and this launcher finds out in time whether it sleeps."""
     _effects: list[Effect] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
@@ -191,7 +193,7 @@ class Member:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
         if self.phase in (MemberPhase.NEW, MemberPhase.DONE):
             return None
-        beat_at = math.inf if self._leader.is_leaderless else self._beats.at
+        beat_at = self._look_at if self._leader.is_leaderless else self._beats.at
         at = min(beat_at, self._patient_until(), self._missing_at())
         return None if math.isinf(at) else at
 
@@ -286,6 +288,7 @@ class Member:
                     self._beats.ask(now)
                 self._follow(event, now)
         self._on_time(now)
+        self._look_at = now + self.pace.beat_s
         self._leader.handled(now, self.next_deadline())
         return self._effects
 
