@@ -24,6 +24,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -92,6 +93,8 @@ class JobPromises:
         self.rounds: list[Round] = []
         self.end: End | None = None
         self._ends: list[End] = []
+        self._ended_at = math.inf
+        """When the first of them came."""
         self._home: SimulatedNode | None = None
         """Of the last decision."""
         self._was_taken_over = False
@@ -269,6 +272,7 @@ class JobPromises:
                 self._check_verdict(decision)
                 self.end = decision
                 self._ends.append(decision)
+                self._ended_at = min(self._ended_at, self._clock.now)
             case NodeRefused(node=node):
                 launcher = self._by_node[node]
                 heard = launcher.is_member and launcher.audible and launcher.lawful
@@ -502,6 +506,18 @@ class JobPromises:
                 ),
                 f"{launcher.name} ends otherwise than the job",
             )
+
+    def check_cycles(self) -> None:
+        """No cycle was stopped without a cause, and no launcher failed."""
+        most = self._scenario.most_cycles
+        if most is None:
+            return
+        cycles = len(self.rounds)
+        self._check(cycles <= most, f"{cycles} cycles, and {most} have a cause")
+        for one in self._by_node.values():
+            code = one.core.finished.exit_code if one.core.finished is not None else 0
+            slept = one.paused_until > self._ended_at
+            self._check(code == 0 or slept, f"{one.name} exits with {code}")
 
     def check_over(self) -> None:
         """Nothing is left to happen."""

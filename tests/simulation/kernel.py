@@ -24,6 +24,10 @@ _TAIL = 400
 """Lines of a transcript that are shown at most; the cause is near its end."""
 
 
+_INSTANT_S = 1e-6
+"""Less than that is left of a time only as numbers are rounded."""
+
+
 class Violation(AssertionError):  # noqa: N818 - reads as what it is
     """The machines broke a promise; the text says which, when and where."""
 
@@ -90,6 +94,8 @@ class ProcessClock:
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
         self.asleep_until = 0.0
+        self._slept_s = 0.0
+        """Of all sleeps so far, and of the one that they are in."""
 
     @property
     def now(self) -> float:
@@ -108,6 +114,22 @@ class ProcessClock:
     def call_in(self, delay_s: float, action: Callable[[], None]) -> None:
         """See :meth:`.VirtualClock.call_in`."""
         self._clock.call_in(delay_s, partial(self.act, action))
+
+    def work(self, for_s: float, action: Callable[[], None]) -> None:
+        """Do ``action`` when the processes have had the processor for so long."""
+        self._work_until(self.now - self._slept_s + for_s, action)
+
+    def _work_until(self, awake_at: float, action: Callable[[], None]) -> None:
+        left_s = awake_at - (self.now - self._slept_s)
+        if left_s > _INSTANT_S:
+            self.call_in(left_s, partial(self._work_until, awake_at, action))
+        else:
+            action()
+
+    def sleep_until(self, at: float) -> None:
+        """The processes do not get the processor until then, or longer, if they sleep already."""
+        self._slept_s += max(0.0, at - max(self.now, self.asleep_until))
+        self.asleep_until = max(at, self.asleep_until)
 
     def act(self, action: Callable[[], None]) -> None:
         """Now, or when the processes go on."""

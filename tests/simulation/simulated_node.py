@@ -394,8 +394,7 @@ class SimulatedNode:
         self.core.node.ranks_started({local_rank: 100 + local_rank for local_rank in self.ranks})
         for local_rank, rank in self.ranks.items():
             takes_s = self.work_s * self.rng.uniform(0.8, 1.2)
-            end = partial(self.rank_exits, cycle, local_rank, 0, rank)
-            self.clock.call_in(takes_s, end)
+            self.clock.work(takes_s, partial(self.rank_exits, cycle, local_rank, 0, rank))
         if self.calls:
             self.clock.call_in(self.work_s * self.rng.uniform(0.1, 0.4), partial(self._call, cycle))
         if self.parked is not None:

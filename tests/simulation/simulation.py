@@ -10,6 +10,7 @@ for the connections.
 
 ``job_promises.py`` checks what must hold. A connection between launchers carries all in order or
 not at all (:mod:`holdfast.job.pure.link`); here messages may also come late, twice or out of order.
+A launcher that leads takes its own messages and decisions from a deque, at once, before all others.
 """
 
 from __future__ import annotations
@@ -213,6 +214,7 @@ class Simulation(World):
         leaders = [one for one in self._by_node.values() if one.leader is not None]
         is_there = any(one.alive and not one.has_quit for one in leaders)
         self.check(not is_there, "the leader never closes")
+        self._promises.check_cycles()
         if self.scenario.must_succeed:
             # Launchers that are cut off at its end do not learn that.
             is_kept = self._promises.has_succeeded or self._promises.has_lost_majority
@@ -525,8 +527,10 @@ class Simulation(World):
         if self.scenario.rules.is_of_one:
             home.tell(decision, by_log=True)
             return
+        if home.is_member and home.follows is home:
+            self._read(home, home, home.connections, decision)
         for one in self._launchers.values():
-            if one.is_member and one.follows is home:
+            if one is not home and one.is_member and one.follows is home:
                 read = partial(self._read, one, home, one.connections, decision)
                 self._ways.send(home, one, read)
 
@@ -541,11 +545,12 @@ class Simulation(World):
             self._by_node[message.node] = sender  # it may be another, which comes back
         if self.scenario.codec:
             message = decode(MESSAGES, json.loads(json.dumps(encode(message))))
-        if self.scenario.rules.is_of_one:
+        home = sender if self.scenario.rules.is_of_one else sender.follows
+        if home is None:
+            return
+        if home is sender:
             self._leader_reads += 1
             sender.tell(message, by_log=True)
-            return
-        if (home := sender.follows) is None:
             return
         self._put(sender, home, message)
         network = self.scenario.network
@@ -575,7 +580,7 @@ class Simulation(World):
         if not isinstance(decision, LeaderBeat):
             one.ops += OPS_PER_DECISION
         if one.is_member:
-            one.tell(decision)
+            one.tell(decision, by_log=one is home)
 
     def _cut(self, cut: Cut) -> None:
         cut = Cut(self.clock.now, cut.host, cut.for_s, cut.up, cut.down)
@@ -614,8 +619,8 @@ class Simulation(World):
         self.clock.call_at(one.paused_until, one.resume)
 
     def _suspend(self, one: SimulatedNode, for_s: float) -> None:
-        until = max(one.clock.asleep_until, self.clock.now + for_s)
-        one.clock.asleep_until = one.paused_until = max(one.paused_until, until)
+        one.clock.sleep_until(max(one.paused_until, self.clock.now + for_s))
+        one.paused_until = one.clock.asleep_until
         for other in self._launchers.values() if one is self._home else [one]:
             other.audible = False
         if one.signalled or one.stuck:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -93,8 +94,20 @@ def test_an_alarm_rings_once_at_the_deadline_wherever_that_has_moved() -> None:
 def test_a_stopped_process_does_later_what_was_due() -> None:
     clock, done = VirtualClock(), list[float]()
     process = ProcessClock(clock)
-    process.asleep_until = 5.0
+    process.sleep_until(5.0)
     process.call_at(2.0, lambda: done.append(clock.now))
     process.call_in(7.0, lambda: done.append(clock.now))
     clock.run_until(9.0)
     assert done == [5.0, 7.0]
+
+
+def test_work_stands_still_while_its_process_sleeps() -> None:
+    clock, done = VirtualClock(), list[float]()
+    process = ProcessClock(clock)
+    process.work(3.0, lambda: done.append(clock.now))
+    for at, until in ((1.0, 4.0), (2.0, 5.0), (7.5, 9.0)):
+        clock.call_at(at, partial(process.sleep_until, until))
+    clock.run_until(6.9)
+    process.work(1.0, lambda: done.append(clock.now))
+    clock.run_until(20.0)
+    assert done == [7.0, pytest.approx(9.4)]

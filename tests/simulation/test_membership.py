@@ -369,7 +369,7 @@ class BelievesBrokenConnections(Simulation):
 
 def test_the_simulator_notices_a_broken_connection_that_is_taken_for_a_death() -> None:
     """Ranks of two cycles run at a time: only a kernel proves that a launcher has ended."""
-    cut = Cut(0.1, 1, 0.5)
+    cut = Cut(0.25, 1, 0.5)
     run(small(faults=(cut,)))
     with pytest.raises(Violation, match=r"R-[12]|refused"):
         BelievesBrokenConnections(small(faults=(cut,))).run()
