@@ -252,7 +252,8 @@ class Copies:
             self._break_off(keeping, order, slot, writer, "it has changed")
             return
         slot.held, slot.state, slot.writer = held, source.state, None
-        slot.is_late = target.core.member.phase is MemberPhase.WAITING
+        has_joined = target.core.member.phase is MemberPhase.WAITING
+        slot.is_late = has_joined and not target.will_vote
         slot.is_bad, slot.found_by = source.is_bad or self._rng.random() < GOES_BAD, ""
         self._arrived(target, order.rank)
         if target.keeping is not None:

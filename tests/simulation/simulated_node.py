@@ -31,7 +31,7 @@ from holdfast.job.pure.member_messages import (
     StepKept,
 )
 from holdfast.job.pure.membership import FailureReport, Round
-from holdfast.job.pure.succession import Succession
+from holdfast.job.pure.succession import Allegiance, Succession
 from holdfast.job.pure.succession_by_key import SuccessionByKey
 from holdfast.node.pure import launcher as machine
 from holdfast.node.pure import node, rank_life
@@ -212,6 +212,15 @@ class SimulatedNode:
         """It lives here; None: it does not."""
         leads: Leader | None = None if self.is_witness else self.core.leader
         return leads
+
+    @property
+    def will_vote(self) -> bool:
+        """It looks for a leader, and what it has now goes there with its vote."""
+        succession = self.core.succession
+        if succession is None or self.world.clock.now < self.paused_until:
+            return False
+        votes_for_itself = succession.allegiance is Allegiance.BOUND and self.bound_to is None
+        return succession.allegiance is Allegiance.SEEKING or votes_for_itself
 
     @property
     def is_member(self) -> bool:

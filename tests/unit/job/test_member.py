@@ -26,8 +26,10 @@ from holdfast.job.pure.member_messages import (
     How,
     JobReported,
     KeepStep,
+    LeaderFound,
     LeaderLost,
     LeaderMissing,
+    LeaderReplaced,
     LeaveJob,
     NodeReported,
     RanksFailed,
@@ -892,3 +894,17 @@ def test_steps_of_an_earlier_cycle_are_not_those_of_a_cycle_whose_ranks_never_st
     one.cycle = 1
     one._join()
     assert one._effects[-1:] == [Join("n1", DESC, 1, None, held.but(last_step=-1, complete=None))]
+
+
+def test_a_copy_that_comes_while_a_node_looks_for_a_leader_is_in_its_next_join() -> None:
+    """Of a leader that it has, it asks nothing again: that has its join already."""
+    one, five = active(), SnapshotId(0, 0, 5)
+    held = Holdings((Held(2, 4, 0, 0, 5),), 7, kept=five)
+    more = held.but(held=(*held.held, Held(3, 4, 0, 0, 5)))
+    tell(one, HoldingsRead(0, held))
+    tell(one, LeaderReplaced("n0: its kernel says so"))
+    assert tell(one, RanksStopped(0)) == [Join("n1", DESC, 0, None, held)]
+    assert tell(one, HoldingsRead(0, held)) == []
+    assert tell(one, HoldingsRead(0, more)) == [Join("n1", DESC, 0, None, more)]
+    tell(one, LeaderFound(0.0))
+    assert not [it for it in tell(one, HoldingsRead(0, held)) if isinstance(it, Join)]

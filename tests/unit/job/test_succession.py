@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from holdfast.arena.pure.snapshots import Holdings
 from holdfast.base.pure.common_events import TimePassed
 from holdfast.job.pure.member_messages import LeaderFound
 from holdfast.job.pure.membership import (
@@ -73,6 +74,24 @@ def leaderless(node: str, last: Round = FIVE) -> tuple[Succession, list[object]]
     one = following(last)
     assert one.handle(LeaderDied("its launcher has ended"), 1.0) == []
     return one, [*one.handle(Ready(join(node)), 1.2)]
+
+
+def test_a_node_that_holds_more_says_so_with_its_next_vote_and_with_its_own() -> None:
+    """A copy from a peer has come since it was ready."""
+    more = join("c").but(holdings=Holdings(last_step=7))
+    one, _ = leaderless("c")
+    assert one.handle(Ready(more), 1.3) == []
+    [given] = one.handle(Reached("b"), 1.4)
+    assert isinstance(given, Give)
+    assert given.offer.join == more
+
+    candidate, _ = leaderless("b")
+    more = join("b").but(holdings=Holdings(last_step=7))
+    assert candidate.handle(Ready(more), 1.3) == []
+    candidate.handle(offer("c", 1), 1.4)
+    [leads] = candidate.handle(offer("d", 1), 1.5)
+    assert isinstance(leads, Leads)
+    assert [it.join for it in leads.offers] == [more, join("c"), join("d")]
 
 
 # ---------------------------------------------------------------- whether it can move at all

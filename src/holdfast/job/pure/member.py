@@ -254,7 +254,10 @@ class Member:
                 self._beats.reported(cycle)
             case HoldingsRead(cycle, holdings):
                 if cycle == self.cycle:
+                    is_news = holdings != self._holdings
                     self._holdings, self._holdings_of = holdings, cycle
+                    if is_news and self._is_leaderless_and_waits:
+                        self._join()  # its next vote says so: a copy has come since the last one
             case SnapshotsMeasured(cycle, step, every):
                 if cycle == self.cycle and self.phase is MemberPhase.ACTIVE:
                     self._send(msg.SnapshotCosts(self.node, cycle, step, every))
@@ -541,6 +544,10 @@ class Member:
             # Ranks of the last cycle never started here: steps and copies are of an earlier one.
             holdings = holdings.but(last_step=-1, complete=None)
         self._send(msg.Join(self.node, self.desc, self.cycle, report, holdings))
+
+    @property
+    def _is_leaderless_and_waits(self) -> bool:
+        return self._leader.is_leaderless and self.phase is MemberPhase.WAITING
 
     @property
     def _is_last_stop(self) -> bool:

@@ -179,9 +179,7 @@ class Succession:
                 self._on_death(why, now)
                 self._following.is_sure = True  # it has formed no later round, and will not
             case Ready():
-                self._ready = event
-                if self.allegiance is Allegiance.SEEKING and self._candidate is None:
-                    self._seek(now)
+                self._on_ready(event, now)
             case Reached(node):
                 self._on_reached(node, now)
             case NotReached(node):
@@ -240,6 +238,15 @@ class Succession:
         self._effects.append(LeaderFound(now - self._given_at))
 
     # ------------------------------------------------------------ as a voter
+    def _on_ready(self, ready: Ready, now: float) -> None:
+        """The ranks are gone; or the node holds more snapshots than it did then."""
+        is_again = self._own == ready.join.node
+        self._ready = ready
+        if is_again and (own := self._votes.of(self._own)) is not None:
+            self._votes.replace(own.but(join=ready.join))
+        if not is_again and self.allegiance is Allegiance.SEEKING and self._candidate is None:
+            self._seek(now)
+
     def _seek(self, now: float) -> None:
         """Vote in the next term that has a candidate."""
         if self.round is None or self._ready is None or not self.is_leaderless:

@@ -29,7 +29,7 @@ class LeaderSilent(Value):
 
 
 class Ready(Value):
-    """The own ranks are gone; ``join`` is for the leader that comes next."""
+    """The own ranks are gone; ``join`` is for the leader that comes next. Again: it says more."""
 
     join: msg.Join
 
