@@ -143,7 +143,9 @@ class SimulatedKeeping:
         for rank, slots in self.arenas.slots.items():
             held = next((it.held for it in slots if it.held and it.held.step == step), None)
             snapshot = None if held is None or not step else held.id
-            found[rank] = RankSeen(last, snapshot, 1, snapshot is None and last >= step + 2)
+            is_missed = snapshot is None and last >= step + 2
+            gave_up = rank in self.arenas.gave_up
+            found[rank] = RankSeen(last, snapshot, 1, is_missed, gave_up)
         return found
 
     def _do(self, effects: list[Any]) -> None:

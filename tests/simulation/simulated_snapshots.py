@@ -12,6 +12,7 @@ was computed from: so the truth is known, whatever the names say.
 - It is never older than the newest of those, but for one that has led nowhere. A part counts where
   any node of the cycle has a copy of it that was not found to be damaged.
 - No copy that was found to be damaged is begun from again.
+- Nor a state of which a rank has given up its part, or an older one, once a node has said so.
 - When ranks start, their node holds nothing outside of their history.
 """
 
@@ -43,6 +44,8 @@ _STEPS = 12
 _BAD, _UNFIT, GOES_BAD = 0.03, 0.01, 0.03
 """Of all snapshots, those whose bytes are wrong before they are copied, those that no rank can use,
 and copies that go bad before they are used."""
+GIVES_UP = 0.0
+"""Of all steps, those from which on a rank takes none in that life."""
 _SKIPPED = 0.03
 """Of all steps where some are kept, those of which a rank takes none."""
 _MEASURED_STEPS = 3
@@ -107,6 +110,9 @@ class SimulatedArenas:
     """that snapshot, until it is here."""
     is_listed: bool = False
     """The leader has a list of what is here, or is about to."""
+    void_until: SnapshotId | None = None
+    gave_up: set[int] = field(default_factory=set)
+    """The ranks that take none in this life."""
 
     def begin(self, formed: Round, place: CyclePlace) -> None:
         """Ranks are about to start."""
@@ -115,6 +121,9 @@ class SimulatedArenas:
         self.every, self.from_step, self.last_step = beginning.every, 0, -1
         self.void_damaged(beginning, place.node)
         self.refused.clear()
+        self.gave_up.clear()
+        if self.void_until is not None and self.void_until.cycle >= formed.cycle:
+            self.void_until = None
         self.void(beginning)
         ranks = range(place.rank_offset, place.rank_offset + place.nproc)
         restore = beginning.restore
@@ -156,6 +165,13 @@ class SimulatedArenas:
             if slot.held is not None and (slot.held.id, slot.held.rank) in damaged:
                 slot.held = None
 
+    def give_up(self, rank: int, cycle: int) -> None:
+        """A rank takes none any more, and those that it has are void."""
+        self.void_until = SnapshotId(cycle, 0, lineage.ANY)
+        self.gave_up.add(rank)
+        for slot in self.slots[rank]:
+            slot.held = None
+
     def holdings(self) -> Holdings:
         """When the ranks are gone."""
         self.is_listed = True
@@ -163,7 +179,8 @@ class SimulatedArenas:
             slot.held for slots in self.slots.values() for slot in slots if slot.held is not None
         ]
         held += [slot.held for slot in self.replicas_in_use() if slot.held is not None]
-        return Holdings(tuple(held), self.last_step, tuple(self.refused), self.every)
+        about = self.last_step, tuple(self.refused), self.every
+        return Holdings(tuple(held), *about, void_until=self.void_until)
 
     def replicas_in_use(self) -> list[Slot]:
         """Those of snapshots that its own ranks have, too."""
@@ -258,6 +275,7 @@ class Trainings:
         self._promises = promises
         self._rng = random.Random(seed ^ 0x5EED)
         self._damage = random.Random(seed ^ 0xBAD)
+        self._ends = random.Random(seed ^ 0xE4D)
         self._trainings: dict[Life, Training] = {}
 
     def start(self, one: SimulatedNode, formed: Round) -> None:
@@ -338,7 +356,10 @@ class Trainings:
         if is_new:
             state.is_unfit = self._damage.random() < _UNFIT
         one.arenas.last_step = max(one.arenas.last_step, step)
-        if not one.arenas.takes(step):
+        if self._ends.random() < GIVES_UP and rank not in one.arenas.gave_up:
+            one.arenas.give_up(rank, training.formed.cycle)
+            self._promises.note_given_up(training.formed)
+        if rank in one.arenas.gave_up or not one.arenas.takes(step):
             self._copied(training, rank, step, None)
             return
         slot = one.arenas.slot_to_write(rank)
@@ -390,12 +411,26 @@ class SnapshotPromises:
         self._times: dict[Life, int] = {}
         self._known: dict[int, Life] = {}
         """By term: the last life that its leader knows of."""
-        self.restored = 0
+        self.restored = self.given_up = 0
+        self._void: set[Life] = set()
+        """Lives in which a rank has given up its snapshots;"""
+        self._reported: set[Life] = set()
+        """those of which the leader knows it."""
         self.kept = KeptPromises(by_node, check)
 
     def start_of(self, life: Life) -> State | None:
         """What all ranks of a life begin from."""
         return self._starts.get(life)
+
+    def note_given_up(self, formed: Round) -> None:
+        """A rank takes none any more in this life."""
+        self._void.add((formed.term, formed.cycle))
+        self.given_up += 1
+        self.kept.state = None
+
+    def _is_given_up(self, state: State, lives: set[Life]) -> bool:
+        """It was computed in one of these lives, or before."""
+        return any(self._is_of(state, life) for life in lives)
 
     def check_takeover(self, leads: Leads) -> None:
         """It may know fewer rounds; the leader before may form another before it steps down."""
@@ -404,7 +439,9 @@ class SnapshotPromises:
     def check_decision(self, decision: Decision) -> None:
         """What all ranks of a round begin from."""
         if isinstance(decision, Kept):
-            self.kept.check_kept(decision)
+            formed = self.kept.formed
+            if formed is not None and (formed.term, formed.cycle) not in self._void:
+                self.kept.check_kept(decision)
         if not isinstance(decision, Round):
             return
         if not self._is_on:
@@ -414,6 +451,8 @@ class SnapshotPromises:
         if decision.revision or life == known:
             return
         restore = decision.beginning.restore if decision.beginning is not None else None
+        said = {it.void_until.cycle for it in self._memories(decision) if it.void_until is not None}
+        self._reported |= {it for it in self._void if it[1] in said}
         best = self._newest_common(decision, known)
         state, times = None, 0
         if restore is not None:
@@ -423,6 +462,8 @@ class SnapshotPromises:
                 known is not None and self._is_of(state, known),
                 f"cycle {decision.cycle} begins from {restore.snapshot}, which is void",
             )
+            is_given_up = self._is_given_up(state, self._reported)
+            self._check(not is_given_up, f"{restore.snapshot} was given up by a rank")
             is_refused = restore.snapshot in self._refused(decision)
             self._check(not is_refused, f"{restore.snapshot} was refused")
         if known is not None and state is not None and state is self._starts.get(known):
@@ -469,6 +510,9 @@ class SnapshotPromises:
 
     def _nodes(self, formed: Round) -> list[Any]:
         return [self._by_node[place.node] for place in formed.places]
+
+    def _memories(self, formed: Round) -> list[SimulatedArenas]:
+        return [one.arenas for one in self._nodes(formed)]
 
     def _common_state(self, formed: Round, name: SnapshotId) -> State:
         """T-1, before any rank starts: what they are going to find."""
@@ -528,6 +572,7 @@ class SnapshotPromises:
             if len(ranks) == formed.world_size
             and self._is_of(state, known)
             and not any(SnapshotId(state.life[1], 0, state.step) == name for name in refused)
+            and not self._is_given_up(state, self._void)
             and not (is_doubtful and start is not None and state.goes_back_to(start))
         ]
         return max(fit, key=lambda it: (it.life[1], it.step), default=None)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.arena.pure import beginning, kept_steps, peer_messages, trust
+from holdfast.arena.pure.choice import Chosen, choose
 from holdfast.arena.pure.snapshots import (
     Ancestor,
     DamagedCopy,
@@ -78,6 +79,19 @@ def test_no_history_that_loses_nodes_begins_from_a_state_older_than_the_kept_ste
     kept, survived = simulate(kind, hosts, range(first_seed, first_seed + SEEDS))
     assert kept > 0
     assert survived > 0 or kind is random_scenario
+
+
+@pytest.mark.parametrize(("kind", "hosts"), [(random_node_losses, 3), (random_takeovers, 5)])
+def test_no_history_goes_back_to_snapshots_that_a_rank_has_given_up(
+    kind: Callable[[int, int], Scenario],
+    hosts: int,
+    first_seed: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other ranks have theirs, and its node's peer copies."""
+    monkeypatch.setattr(simulated_snapshots, "GIVES_UP", 0.05)
+    kept, _ = simulate(kind, hosts, range(first_seed, first_seed + SEEDS // 2))
+    assert kept > 0
 
 
 # ---------------------------------------------------------------- planted bugs
@@ -202,6 +216,20 @@ def test_the_simulator_finds_a_bug_in_kept_steps(
     monkeypatch.setattr(kind, name, bug)
     with pytest.raises(Violation):
         simulate_all()
+
+
+def test_the_simulator_finds_a_copy_that_is_used_although_its_rank_has_given_it_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(simulated_snapshots, "GIVES_UP", 0.05)
+    simulate_all()
+    monkeypatch.setattr(beginning, "choose", as_if_none_was_given_up)
+    with pytest.raises(Violation, match="was given up by a rank"):
+        simulate_all()
+
+
+def as_if_none_was_given_up(*args: Any, void_until: object, **named: Any) -> Chosen:
+    return choose(*args, **named)
 
 
 def test_the_simulator_finds_that_one_slot_for_each_rank_of_a_peer_is_too_few(

@@ -11,7 +11,7 @@ import mmap
 import os
 from typing import NamedTuple
 
-from holdfast.arena.pure import layout
+from holdfast.arena.pure import layout, lineage
 from holdfast.arena.pure.snapshots import Held, SnapshotId
 from holdfast.base.processes import system_calls
 
@@ -273,14 +273,30 @@ class ArenaMemory:
             if (found := self.held(index)) is not None:
                 yield found
 
-    def void_others(self, lineage: SnapshotId | None) -> None:
+    def void_others(self, but_until: SnapshotId | None) -> None:
         """Void the snapshots computed after this one, or from another one; None: all.
 
         Steps above it will exist twice, with other bytes; those below it belong to it.
         """
         for found in list(self.all_held()):
-            if lineage is None or found.held.id > lineage:
+            if but_until is None or found.held.id > but_until:
                 self.void(found.slot)
+
+    def give_up(self, cycle: int, iteration: int) -> None:
+        """The rank takes no more until the end of a life: no snapshot of before is used again."""
+        self.words[layout.VOID_UNTIL] = 1 + iteration + layout.LIFE * cycle
+
+    def void_until(self) -> SnapshotId | None:
+        """The rank has given up its snapshots up to this one; None: it has given up none."""
+        cycle, iteration = divmod(self.words[layout.VOID_UNTIL] - 1, layout.LIFE)
+        return None if cycle < 0 else SnapshotId(cycle, iteration, lineage.ANY)
+
+    def has_given_up_in(self, cycle: int) -> bool:
+        """It has, and takes none since."""
+        void = self.void_until()
+        if void is None or void.cycle != cycle:
+            return False
+        return all(it.held.id <= void for it in self.all_held())
 
     # ------------------------------------------------------------ sums
     def sum_of(self, index: int) -> int | None:

@@ -46,9 +46,11 @@ class KeptArenas:
             for slot in arena.all_held()
         )
         last = max((it.words[layout.LAST_STEP] for it in self._arenas.values()), default=-1)
+        void = (it.void_until() for it in self._arenas.values())
+        void_until = max((it for it in void if it is not None), default=None)
         for arena in self._arenas.values():
             arena.words[layout.LAST_STEP] = -1
-        return SnapshotsRead(found, max(-1, last))
+        return SnapshotsRead(found, max(-1, last), void_until)
 
     def void(self, but_until: SnapshotId | None) -> None:
         """Void those newer than this one; None: all."""

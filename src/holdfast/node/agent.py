@@ -727,7 +727,7 @@ class NodeAgent:
         held = None if self._arenas is None else self._arenas.holdings()
         if (folder := self._snapshot_dir) is not None:
             held = Holdings() if held is None else held
-            folder.note_step(held.last_step)
+            folder.note_steps(held)
             held = held.but(files=folder.files())
         if held is not None and self._kept_steps is not None:
             held = self._kept_steps.holdings(held)

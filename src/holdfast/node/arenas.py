@@ -179,6 +179,9 @@ class Arenas(Part):
                 words[word] = 0
             words[layout.EVERY_FROM], words[layout.EVERY] = 0, self._every
             words[layout.KEEP] = words[layout.RESCUE] = words[layout.WRITES] = 0
+            void = arena.memory.void_until()
+            if void is not None and void.cycle >= formed.cycle:  # of a leader that has died
+                words[layout.VOID_UNTIL] = 0
             kept = words[layout.KEPT]
             if all(slot.held.step != kept for slot in arena.memory.all_held()):
                 words[layout.KEPT] = 0
@@ -273,7 +276,14 @@ class Arenas(Part):
             self._last_step(),
             tuple(self._refused),
             self._every,
+            void_until=self._void_until(),
         )
+
+    def _void_until(self) -> SnapshotId | None:
+        """The last life in which a rank has given up its snapshots; None: in none."""
+        each = (it.memory.void_until() for it in self._arenas)
+        known = (it for it in each if it is not None and it.cycle <= self._cycle)
+        return max(known, default=None)
 
     def _last_step(self) -> int:
         """Of this cycle; an iteration that began anew may have ended fewer than one before it."""
@@ -410,6 +420,11 @@ class Arenas(Part):
             for rank in self._ranks
             if rank in self._of_rank
         }
+
+    def gave_up(self) -> set[int]:
+        """The ranks that take none any more."""
+        cycle = self._cycle
+        return {rank for rank, it in self._of_rank.items() if it.memory.has_given_up_in(cycle)}
 
     def find(self, rank: int, snapshot: SnapshotId) -> SlotOfRank | None:
         """A snapshot of any rank, in the memory of this node, under its whole name."""

@@ -318,13 +318,15 @@ class KeptSteps(Part):
         found: dict[int, RankSeen] = {}
         last_steps = self._arenas.last_steps()
         pinned = self._arenas.pinned(self._keeping.step)
+        gave_up = self._arenas.gave_up()
         for rank, last_step in last_steps.items():
             state = pinned.get(rank)
             if isinstance(state, SlotOfRank):
                 slot: HeldSlot = state.slot
                 found[rank] = RankSeen(last_step, slot.held.id, slot.n_bytes)
             else:
-                found[rank] = RankSeen(last_step, is_missed=state is None)
+                is_over = rank in gave_up
+                found[rank] = RankSeen(last_step, is_missed=state is None, gave_up=is_over)
         return found
 
     # ------------------------------------------------------------ the process

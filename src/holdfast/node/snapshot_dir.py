@@ -23,8 +23,9 @@ from holdfast.arena.arena import ArenaMemory
 from holdfast.arena.pure.budget import shown
 from holdfast.arena.pure.file_choice import to_remove, to_write
 from holdfast.arena.pure.file_names import Mark, NamedSnapshot, life_name, parsed, rank_file
+from holdfast.arena.pure.lineage import ANY
 from holdfast.arena.pure.messages import FileToRestore
-from holdfast.arena.pure.snapshots import Beginning, OnDisk, SnapshotId
+from holdfast.arena.pure.snapshots import Beginning, Holdings, OnDisk, SnapshotId
 from holdfast.arena.snapshot_files import Filed, SlotOfRank
 from holdfast.base import clock
 from holdfast.base.file_writer import FileWriter
@@ -137,8 +138,9 @@ class SnapshotDir:
         """The folder of a snapshot."""
         return f"{self._folder}/{name}"
 
-    def note_step(self, last_step: int) -> None:
-        """The last step that a rank of this node has ended; -1: not known."""
+    def note_steps(self, held: Holdings) -> None:
+        """How far ranks of this node have got; one that takes no more may have got anywhere."""
+        last_step = held.last_step if held.void_until is None else ANY
         self._last_step = max(self._last_step, last_step)
 
     def _mark(self, name: str, mark: Mark, text: str = "") -> None:

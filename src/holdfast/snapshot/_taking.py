@@ -255,6 +255,7 @@ class Taking:
         try:
             is_taken = self._take(index(step), healthy=healthy)
         except Exception as error:  # the training must not end for want of a snapshot
+            self._arena.give_up(self._answer.cycle, self._link.iteration)
             LOGGER.warning(
                 "no snapshot of step %s, and none from here on; a restart begins from your "
                 "checkpoint: %s",

@@ -113,6 +113,20 @@ def test_steps_above_the_chosen_one_are_void_and_those_below_stay(memory: ArenaM
     assert list(memory.all_held()) == []
 
 
+@pytest.mark.parametrize("life", [(0, 0), (7, 3)])
+def test_a_rank_gives_up_all_snapshots_until_the_end_of_a_life_and_none_of_later_ones(
+    memory: ArenaMemory, life: tuple[int, int]
+) -> None:
+    assert memory.void_until() is None
+    memory.give_up(*life)
+    void = memory.void_until()
+    assert void is not None
+    cycle, iteration = life
+    assert SnapshotId(cycle, iteration, 1 << 40) < void
+    assert SnapshotId(cycle, iteration + 1, 0) > void
+    assert SnapshotId(cycle + 1, 0, 0) > void
+
+
 def test_a_file_that_is_no_arena_is_refused() -> None:
     fd = os.memfd_create("other")
     try:

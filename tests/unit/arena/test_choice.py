@@ -58,9 +58,14 @@ def jobs(draw: st.DrawFn) -> tuple[dict[str, list[Held]], dict[str, range], list
     )
 
 
-@given(jobs(), st.lists(st.builds(SnapshotId, st.integers(0, 1), st.just(0), st.integers(0, 2))))
+NAMES = st.builds(SnapshotId, st.integers(0, 1), st.just(0), st.integers(0, 2))
+
+
+@given(jobs(), st.lists(NAMES), st.none() | NAMES)
 def test_the_newest_that_every_rank_has_where_it_will_be_is_chosen(
-    job: tuple[dict[str, list[Held]], dict[str, range], list[Ancestor]], bad: list[SnapshotId]
+    job: tuple[dict[str, list[Held]], dict[str, range], list[Ancestor]],
+    bad: list[SnapshotId],
+    void_until: SnapshotId | None,
 ) -> None:
     """As a model says that tries every name."""
     nodes, places, lineage = job
@@ -76,10 +81,11 @@ def test_the_newest_that_every_rank_has_where_it_will_be_is_chosen(
                 for node, ranks in places.items()
                 for rank in ranks
             )  # fmt: skip
-            if lives and all_have and name not in bad:
+            is_void = void_until is not None and name <= void_until
+            if lives and all_have and name not in bad and not is_void:
                 found = name
     refused = [Refused(it, 0, "its sum is wrong") for it in bad]
-    assert choose(nodes, places, lineage, refused).snapshot == found
+    assert choose(nodes, places, lineage, refused, void_until=void_until).snapshot == found
 
 
 def test_a_step_that_a_rank_lacks_is_no_step_of_the_job() -> None:

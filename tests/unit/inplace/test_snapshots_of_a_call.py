@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from holdfast.arena.arena import ArenaMemory, create
+from holdfast.arena.pure.lineage import ANY
 from holdfast.arena.pure.snapshots import OF_A_FILE, Held, Holdings, Refused, Restore, SnapshotId
+from holdfast.inplace.kept_arenas import KeptArenas
 from holdfast.inplace.pure import messages as msg
 from holdfast.inplace.pure.coordinator import Coordinator, Effect, NodeMessage
 from holdfast.inplace.pure.guard import Effect as GuardEffect
@@ -32,6 +37,7 @@ class CallFromSnapshot:
         self.machine = Coordinator(msg.CoordinatorTimeouts())
         self.began, self.progress = began, progress
         self.held = CYCLES
+        self.void_until: SnapshotId | None = None
         self.now = 0.0
         for rank in RANKS:
             self.say(msg.JoinCall(rank, 2))
@@ -46,7 +52,7 @@ class CallFromSnapshot:
         self.say(msg.FaultReported(epoch, 0, FaultKind.EXCEPTION))
         own = [msg.Numbering(epoch, rank, 2) for rank in RANKS]
         standings = tuple(msg.Standing(rank, own[rank], own[rank]) for rank in RANKS)
-        holdings = Holdings(self.held, last_step, refused)
+        holdings = Holdings(self.held, last_step, refused, void_until=self.void_until)
         (commit,) = self.say(msg.RanksReady(epoch, standings, holdings, self.began, self.progress))
         assert isinstance(commit, msg.Commit)
         return commit
@@ -112,6 +118,29 @@ def test_ranks_that_begin_from_none_leave_the_newest_one_that_was_not_given_up()
     begins = call.restart(9, Refused(NINE, 1, "its sum is wrong"))
     assert begins is not None
     assert (begins.restore, begins.fallback) == (None, EIGHT)
+
+
+@pytest.mark.parametrize("began", [FROM_NINE, Restore(SnapshotId(OF_A_FILE, 0, 50), 2, file="a")])
+@pytest.mark.parametrize(
+    "held",
+    [(), CYCLES[2:], (Held(1, 2, 1, 0, 11),), tuple(Held(rank, 2, 1, 0, 9) for rank in RANKS)],
+)
+def test_when_a_rank_has_given_its_snapshots_up_all_go_at_once(
+    began: Restore, held: tuple[Held, ...]
+) -> None:
+    """Those of the other ranks, and the one that the launchers have chosen for the cycle.
+
+    Its own are there still, if it is killed in that moment.
+    """
+    call = CallFromSnapshot(began)
+    call.held, call.void_until = held, SnapshotId(1, 0, ANY)
+    begins = call.restart(last_step=52)
+    assert begins is not None
+    assert (begins.restore, begins.fallback) == (None, None)
+    call.held = tuple(Held(rank, 2, 1, 1, 3) for rank in RANKS)
+    begins = call.restart(last_step=3)
+    assert begins is not None
+    assert begins.restore == Restore(SnapshotId(1, 1, 3), 2, lost_steps=0), "and they take others"
 
 
 def test_a_call_does_not_go_back_to_what_an_iteration_has_left_behind() -> None:
@@ -231,9 +260,23 @@ def test_a_guard_passes_on_what_the_cycle_began_from() -> None:
         effects = guard.handle(RankMessage(standing.rank, msg.RanksReady(0, (standing,))), 0.0)
     assert effects == [ReadSnapshots()]
     found = tuple(FoundSnapshot(it, "/memory", 0) for it in CYCLES)
-    assert guard.handle(SnapshotsRead(found, last_step=9), 0.0) == [
-        msg.RanksReady(0, standings, Holdings(CYCLES, 9), FROM_NINE, 3)
+    void = SnapshotId(0, 0, 8)
+    assert guard.handle(SnapshotsRead(found, 9, void), 0.0) == [
+        msg.RanksReady(0, standings, Holdings(CYCLES, 9, void_until=void), FROM_NINE, 3)
     ]
+
+
+def test_a_guard_reads_that_a_rank_has_given_its_snapshots_up() -> None:
+    kept, fds = KeptArenas(), [create("test") for _ in RANKS]
+    try:
+        for fd in fds:
+            kept.keep(os.getpid(), fd)
+        assert kept.read().void_until is None
+        ArenaMemory(fds[1]).give_up(0, 3)
+        assert kept.read().void_until == SnapshotId(0, 3, ANY)
+    finally:
+        for fd in fds:
+            os.close(fd)
 
 
 def restarts_of(effects: list[GuardEffect]) -> list[tuple[int | None, int]]:

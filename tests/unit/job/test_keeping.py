@@ -113,6 +113,23 @@ def test_a_node_that_can_keep_nothing_ends_that_for_the_cycle() -> None:
     assert math.isinf(keeping.due_at)
 
 
+def test_when_a_rank_has_given_its_snapshots_up_the_kept_step_is_none_any_more() -> None:
+    """All learn it, so that they do not go back to it when that rank's node is lost."""
+    keeping = asked()
+    for node in "ab":
+        keeping.complete(complete(node), 102.0)
+    assert keeping.time_passed(130.0) == [Keep(0, 0, TWELVE)]
+    gave_up = Missed("a", 0, 0, 40, "rank 0 takes none any more", gave_up=True)
+    text = "no snapshots at peers: rank 0 takes none any more; no step is kept. Next try in 30 s"
+    assert keeping.missed(gave_up, 130.1) == [Keep(0, 0), Note("warning", text)]
+    assert keeping.kept is None
+    assert keeping.missed(Missed("b", 0, 0, 41), 130.2) == [], "its answer to what all learn"
+    assert keeping.time_passed(160.1) == [Keep(0, 0)]
+    assert keeping.missed(gave_up, 160.2) == []
+    keeping.time_passed(190.2)
+    assert keeping.missed(Missed("a", 0, 0, 60), 190.3) == [Keep(0, 62)], "it takes some again"
+
+
 def test_after_a_restart_in_place_between_two_nodes_the_step_is_another_one() -> None:
     """They have sent two states of one step."""
     keeping = asked()

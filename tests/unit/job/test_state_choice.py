@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from holdfast.arena.pure.lineage import ANY
 from holdfast.arena.pure.snapshots import (
     OF_A_FILE,
     Ancestor,
@@ -199,6 +202,64 @@ def test_a_leader_that_takes_over_knows_what_is_given_up() -> None:
     begins = with_files(state, 1)
     assert begins.restore is not None
     assert begins.restore.file == "older"
+
+
+# ---------------------------------------------------------------- snapshots given up
+LIFE = SnapshotId(0, 0, ANY)
+"""A rank has given up all of cycle 0."""
+
+
+def given_up(state: StateChoice, *, then_lost: bool = False) -> Beginning:
+    """Rank 0 has, and the other node has both parts of the kept step."""
+    state.joined(Join("a", Descriptor("a", "a", 1, 1), 0, None, Holdings((), 6, void_until=LIFE)))
+    if then_lost:
+        state.lost("a")
+    holdings = Holdings((five(0), five(1), Held(1, 2, 0, 0, 50)), 50)
+    state.joined(Join("b", Descriptor("b", "b", 1, 1), 0, None, holdings))
+    begins = state.begin(1, 0, PLACES, kept=FIVE, may_move=True)
+    assert begins is not None
+    return begins
+
+
+@pytest.mark.parametrize("then_lost", [False, True])
+def test_no_cycle_goes_back_to_copies_of_snapshots_that_their_rank_has_given_up(
+    then_lost: bool,
+) -> None:
+    """Checkpoints are newer than any of them, also when that rank's node is lost since."""
+    first, second = StateChoice(), StateChoice()
+    first.begin(0, 0, PLACES)
+    second.inherit(Round(0, PLACES, world_size=2))
+    for state in (first, second):
+        begins = given_up(state, then_lost=then_lost)
+        assert begins == Beginning(why="step 50 is not there for rank 0")
+
+
+def test_a_rank_that_takes_snapshots_again_is_restored_to_them() -> None:
+    """After a restart in place, or in a later cycle, whatever is said of the life before."""
+    state = StateChoice()
+    state.begin(0, 0, PLACES)
+    for rank, node in enumerate("ab"):
+        holdings = Holdings((Held(rank, 2, 0, 1, 3),), 3, void_until=LIFE if rank == 0 else None)
+        state.joined(Join(node, Descriptor(node, node, 1, 1), 0, None, holdings))
+    begins = state.begin(1, 0, PLACES)
+    assert begins is not None
+    assert begins.restore == Restore(SnapshotId(0, 1, 3), 2, 0)
+    for rank, node in enumerate("ab"):
+        state.joined(join(node, 1, Held(rank, 2, 1, 0, 4)))
+    begins = state.begin(2, 0, PLACES)
+    assert begins is not None
+    assert begins.restore is not None
+    assert begins.restore.snapshot == SnapshotId(1, 0, 4)
+
+
+def test_a_job_does_not_go_back_to_the_disk_once_a_rank_has_given_snapshots_up() -> None:
+    """Its step says no longer how far it has got (invariant T-5)."""
+    state = StateChoice(progress=10)
+    with_files(state, -1)
+    for node in "ab":
+        holdings = Holdings((), 41, void_until=LIFE, files=(OLDER, NEWER))
+        state.joined(Join(node, Descriptor(node, node, 1, 1), 0, None, holdings))
+    assert state.begin(1, 0, PLACES) == Beginning(given_up=("newer", "older"))
 
 
 # ---------------------------------------------------------------- damaged copies

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.arena.arena import ArenaError, ArenaMemory, Pending
 from holdfast.arena.pure import layout
-from holdfast.arena.pure.lineage import last_life
+from holdfast.arena.pure.lineage import ANY, last_life
 from holdfast.arena.pure.messages import (
     Arena,
     OpenArena,
@@ -261,6 +261,28 @@ def test_a_step_is_pinned_before_ranks_take_it_and_until_another_one_is_kept() -
         arena.words[layout.LAST_STEP] = 10
     assert node.arenas.pinned(9) == {0: None, 1: None}
     node.arenas.close()
+
+
+def test_the_leader_learns_that_a_rank_has_given_its_snapshots_up(node: Node) -> None:
+    """Whichever of them. That stays, for a leader that does not know of the next cycle."""
+    trained(node)
+
+    def void_until() -> SnapshotId | None:
+        holdings = node.arenas.holdings()
+        assert holdings is not None
+        return holdings.void_until
+
+    assert (void_until(), node.arenas.gave_up()) == (None, set())
+    node.ranks[1].void_others(None)
+    node.ranks[1].give_up(0, 2)
+    assert (void_until(), node.arenas.gave_up()) == (SnapshotId(0, 2, ANY), {1})
+    node.arenas.begin(*formed(1))
+    assert (void_until(), node.arenas.gave_up()) == (SnapshotId(0, 2, ANY), set())
+    node.ranks[1].give_up(1, 0)
+    node.arenas.begin(*formed(1))
+    assert void_until() is None, "a cycle of that number under a leader that died is another one"
+    node.ranks[1].give_up(3, 0)
+    assert void_until() is None, "no rank has come so far"
 
 
 def test_a_new_cycle_pins_the_kept_step_alone_while_it_is_there() -> None:

@@ -199,6 +199,24 @@ def test_a_node_says_how_far_its_rank_is(times: list[float]) -> None:
     assert node.events == [schema.SnapshotPeer("b", None)], "no copy has failed"
 
 
+def test_a_node_says_that_its_rank_takes_no_snapshots_until_it_takes_one_again(
+    times: list[float],
+) -> None:
+    """After a restart in place."""
+    node = Node()
+    memory = node.open()
+    memory.words[layout.LAST_STEP] = 7
+    memory.give_up(0, 0)
+    node.steps.keep(KeepStep(0, 0, None))
+    node.steps.on_time()
+    memory.reserve(0, 4096)
+    memory.commit(0, Held(0, 2, 0, 1, 8), 4096)
+    node.steps.keep(KeepStep(0, 0, None))
+    node.steps.on_time()
+    why = "rank 0 takes none any more"
+    assert node.fed == [StepMissed(0, 0, 7, why, gave_up=True), StepMissed(0, 0, 7)]
+
+
 def test_a_node_without_the_memory_says_that_it_keeps_none() -> None:
     node = Node()
     node.open(slot_bytes=20 * MIB)  # three slots have room, and two more are needed

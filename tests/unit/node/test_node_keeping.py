@@ -87,6 +87,16 @@ def test_a_rank_that_was_past_the_step_is_reported_and_the_step_stays_pinned() -
     assert keeping.keep(KeepStep(0, 20, FOUR), 101.0) == [PinSteps(20, 4)]
 
 
+def test_a_rank_that_takes_no_snapshots_any_more_is_reported_whatever_is_asked() -> None:
+    for step in (0, 12):
+        keeping = begun()
+        keeping.keep(KeepStep(0, step, FOUR), 100.0)
+        found = seen(RankSeen(14, TWELVE, 50), RankSeen(13, gave_up=True))
+        why = "rank 1 takes none any more"
+        assert keeping.look(found, 100.0) == [StepMissed(0, step, 14, why, gave_up=True)]
+    assert keeping.keep(KeepStep(0, 0, None), 101.0) == [PinSteps(0, 0)]
+
+
 def test_a_transfer_that_fails_is_reported_once() -> None:
     keeping = both_sent()
     failed = CopyFailed(0, TWELVE, "b", "timed out")

@@ -13,7 +13,14 @@ import pytest
 from holdfast.arena import snapshot_files
 from holdfast.arena.arena import ArenaMemory, create
 from holdfast.arena.pure.file_names import Mark, NamedSnapshot, life_name
-from holdfast.arena.pure.snapshots import OF_A_FILE, Beginning, Held, Restore, SnapshotId
+from holdfast.arena.pure.snapshots import (
+    OF_A_FILE,
+    Beginning,
+    Held,
+    Holdings,
+    Restore,
+    SnapshotId,
+)
 from holdfast.arena.snapshot_files import SlotOfRank
 from holdfast.events.pure.schema import SnapshotWritten
 from holdfast.job.pure.membership import CyclePlace, Round
@@ -72,7 +79,7 @@ class Job:
         if step is not None:
             arena.commit(0, Held(0, 1, 0, 0, step), 100)
             sources = [SlotOfRank(arena, held) for held in arena.all_held()]
-            self.folder.note_step(step)
+            self.folder.note_steps(Holdings(last_step=step))
         self.folder.failed(sources, (), is_signalled=signalled, is_over=is_over)
 
 
@@ -222,6 +229,20 @@ def test_one_that_got_further_and_could_not_write_does_not_release_it(
     job.fail(arena, 7 + PROGRESS)
     assert Job(tmp_path, 3).offers() == []
     assert [(it.step, it.why) for it in job.written] == [(17, "[Errno 28] No space left on device")]
+
+
+def test_a_job_of_which_a_rank_gave_its_snapshots_up_does_not_release_it(
+    tmp_path: Path, arena: ArenaMemory
+) -> None:
+    """The steps that it has made since are not counted: T-5."""
+    job = Job(tmp_path, 1)
+    job.begin()
+    job.fail(arena, 7)
+    job = Job(tmp_path, 2)
+    job.begin()
+    job.folder.note_steps(Holdings(last_step=8, void_until=SnapshotId(0, 0, 8)))
+    job.fail(arena, None, signalled=True)
+    assert Job(tmp_path, 3).offers() == []
 
 
 def test_a_copy_of_a_cycle_without_this_node_is_not_written(

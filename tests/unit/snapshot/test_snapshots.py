@@ -22,6 +22,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from holdfast.arena.pure import layout  # noqa: E402
+from holdfast.arena.pure.lineage import ANY  # noqa: E402
 from holdfast.arena.pure.messages import (  # noqa: E402
     Arena,
     OpenArena,
@@ -700,6 +701,7 @@ def test_state_that_is_no_longer_plain_ends_snapshots_and_not_the_training(
     assert not snapshots.take(2)
     assert "no snapshot of step 2, and none from here on" in caplog.text
     assert not snapshots.take(3)
+    assert launcher.arena(0).void_until() == SnapshotId(0, 0, ANY), "copies elsewhere go as well"
     assert launcher.next_cycle(1) is None
 
 

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from holdfast.arena.pure.snapshots import Ancestor, Held, Refused
+    from holdfast.arena.pure.snapshots import Ancestor, Held, Refused, SnapshotId
 
 
 def next_restore(
@@ -27,6 +27,7 @@ def next_restore(
     progress: int,
     damaged: Collection[DamagedCopy] = (),
     *,
+    void_until: SnapshotId | None = None,
     had_ranks: Collection[str] | None = None,
     may_move: bool = False,
 ) -> tuple[Restore | None, str]:
@@ -41,6 +42,7 @@ def next_restore(
         refused: By node, snapshots that a rank could not use.
         progress: New steps after which a snapshot counts as one that leads on.
         damaged: Copies that were found to be damaged before, and may be there still.
+        void_until: A rank has given up those up to this one; None: no rank has.
         had_ranks: Nodes of the last life; None: all. The word of others is of an earlier one.
         may_move: Nodes send each other missing parts.
     """
@@ -51,7 +53,9 @@ def next_restore(
     is_spent = last is not None and trust.is_spent(last, last_step, progress)
     spent = last.snapshot if last is not None and is_spent else None
     bad = {*damaged, *damaged_of(refused)}
-    chosen = choose(held, places, lineage, everyone, spent, bad, may_move=may_move)
+    chosen = choose(
+        *(held, places, lineage, everyone, spent, bad), void_until=void_until, may_move=may_move
+    )
     world_size = sum(len(ranks) for ranks in places.values())
     why = why_not_newer(chosen, world_size, progress)
     if (snapshot := chosen.snapshot) is None:

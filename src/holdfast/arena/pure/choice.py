@@ -50,6 +50,7 @@ def choose(
     spent: SnapshotId | None = None,
     damaged: Collection[DamagedCopy] = (),
     *,
+    void_until: SnapshotId | None = None,
     may_move: bool = False,
 ) -> Chosen:
     """Choose it.
@@ -61,6 +62,7 @@ def choose(
         refused: Snapshots that a rank could not use.
         spent: From this one on none is used.
         damaged: Copies that are not used.
+        void_until: Up to this one none is used.
         may_move: A part may be on any of the nodes.
     """
     world_size = sum(len(ranks) for ranks in places.values())
@@ -79,7 +81,10 @@ def choose(
     fit = (
         it
         for it, owners in ranks_with.items()
-        if len(owners) == world_size and it not in bad and (spent is None or it < spent)
+        if len(owners) == world_size
+        and it not in bad
+        and (spent is None or it < spent)
+        and (void_until is None or it > void_until)
     )
     chosen, newest = max(fit, default=None), max(ranks_with, default=None)
     sources: tuple[CopySource, ...] = ()

@@ -52,9 +52,11 @@ KEPT = 12  # the step that is kept there; 0: none
 RESCUE = 13  # the step that is being written to disk (holdfast rescue); 0: none. That command's
 WRITES = 14  # the copy that its writer makes or begins: 1 + slot + MAX_SLOTS * step; 0: none
 LISTED = 15  # the leader has a list of these snapshots, so they stay; 0: no. The launcher's
+VOID_UNTIL = 16  # the last life that the rank has given up: 1 + iteration + LIFE * cycle; 0: none
 PINS = (KEEP, KEPT, RESCUE)
 """Words that name a step: the slot that holds it is not written."""
 
+LIFE = 1 << 32
 SLOTS = 32  # first word of the slots
 SLOT_WORDS = 16
 COMMIT, STEP, CYCLE, ITERATION, RANK, WORLD_SIZE, BYTES, CAPACITY, SUM, SUMMED = range(10)

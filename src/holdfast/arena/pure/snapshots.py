@@ -120,6 +120,8 @@ class Holdings(Value):
         files: Snapshots of an earlier job, in the folder of this node.
         kept: The last kept step that this node knows of; None: it knows of none.
         complete: The last step of which its peer has its ranks' snapshots; None: of none.
+        void_until: A rank has given up its snapshots up to this one: no copy of them, on any node,
+            is used.
     """
 
     SPARSE = True
@@ -131,6 +133,7 @@ class Holdings(Value):
     files: tuple[OnDisk, ...] = ()
     kept: SnapshotId | None = None
     complete: SnapshotId | None = None
+    void_until: SnapshotId | None = None
 
 
 class CopySource(Value):

@@ -360,16 +360,19 @@ class Coordinator:
             self._last_step(),
             {node: holdings.refused for node, holdings in self._holdings.items()},
             self._progress,
+            void_until=trust.void_until(self._holdings.values()),
         )
 
     def _newest_not_given_up(self) -> SnapshotId | None:
         """The newest snapshot older than all that were refused, or have led nowhere."""
         known = self._holdings.values()
+        void_until = trust.void_until(known)
         given_up = [refused.snapshot for it in known for refused in it.refused]
         last = self._last_restore()
         if last is not None and trust.is_spent(last, self._last_step(), self._progress):
             given_up.append(last.snapshot)
-        names = (held.id for it in known for held in it.held)
+        every = (held.id for it in known for held in it.held)
+        names = (it for it in every if void_until is None or it > void_until)
         return max((it for it in names if all(it < bad for bad in given_up)), default=None)
 
     def _last_step(self) -> int:
@@ -389,6 +392,9 @@ class Coordinator:
             return False
         began = self._restore
         if any(began is None or held.id > began.snapshot for it in known for held in it.held):
+            return False
+        void_until = trust.void_until(known)
+        if began is not None and void_until is not None and began.snapshot <= void_until:
             return False
         last, last_step, progress = self._last_restore(), self._last_step(), self._progress
         if last is None:

@@ -37,11 +37,13 @@ class FoundSnapshot(Value):
 class SnapshotsRead(Value):
     """All snapshots that the guard keeps; the answer to :class:`ReadSnapshots`.
 
-    ``last_step``: the last one that any of them has ended; -1: not known.
+    ``last_step``: the last one that any of them has ended; -1: not known. ``void_until``: as in
+    :class:`.Holdings`.
     """
 
     found: tuple[FoundSnapshot, ...]
     last_step: int = -1
+    void_until: SnapshotId | None = None
 
 
 # ---------------------------------------------------------------- effects
@@ -96,7 +98,9 @@ class GuardSnapshots:
         holdings = None
         if self._refused or self.are_held:
             held = tuple(it.held for it in read.found)
-            holdings = Holdings(held, read.last_step, tuple(self._refused))
+            holdings = Holdings(
+                held, read.last_step, tuple(self._refused), void_until=read.void_until
+            )
         return ready.but(holdings=holdings, began=self._began, progress=self._progress)
 
     def begin_from(

@@ -118,12 +118,20 @@ class Keeping:
         if missed.for_good or missed.why:
             self._step = None
             self.due_at = math.inf if missed.for_good else now + self.period_s
-            return self._warn(missed)
+            return [*(self._forget() if missed.gave_up else ()), *self._warn(missed)]
         if step:
             more = max(0, missed.step - step) + 1
             self._margin = min(self._margin + more, _MARGIN_MAX)
         self._named_at = now
         return [self._ask_beyond(missed.step)]
+
+    def _forget(self) -> list[msg.Keep]:
+        """No step is kept: ranks overwrite theirs, and copies at their nodes count no more.
+
+        So no cycle begins from it if the node is lost whose rank has given it up.
+        """
+        has_one, self.kept, self._kept_at = self.kept is not None, None, None
+        return [msg.Keep(self._cycle, 0)] if has_one else []
 
     def _warn(self, missed: msg.Missed) -> list[msg.Keep | Note]:
         if self._has_warned and not missed.for_good:

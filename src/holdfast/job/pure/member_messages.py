@@ -117,6 +117,7 @@ class StepMissed(Value):
     step: int = -1
     why: str = ""
     for_good: bool = False
+    gave_up: bool = False
 
 
 class NodeReported(Value):

@@ -264,6 +264,7 @@ class Missed(Value):
         step: The last that one of them has ended.
         why: They could have; for people. Empty: they were past it, or it only asked for the step.
         for_good: This node can keep none in this cycle.
+        gave_up: One of its ranks has given its snapshots up, so no step is kept any more.
     """
 
     SPARSE = True
@@ -274,6 +275,7 @@ class Missed(Value):
     step: OrMinusOne = -1
     why: Text = ""
     for_good: bool = False
+    gave_up: bool = False
 
 
 class Complete(Value):

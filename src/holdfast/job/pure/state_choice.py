@@ -65,6 +65,8 @@ class StateChoice:
     """Step of the one on disk that the job goes back to, or 0; steps after it are the job's own."""
     _damaged: set[DamagedCopy] = field(default_factory=set, init=False)
     """Of nodes that had sent them to others; ranks there could not use them."""
+    _void_until: SnapshotId | None = field(default=None, init=False)
+    """A rank has given up its snapshots up to this one: its node may be lost since."""
     _is_used: bool = field(default=False, init=False)
     """A rank of the job has used snapshots."""
 
@@ -92,6 +94,8 @@ class StateChoice:
         node, holdings = join.node, join.holdings
         self._holdings[node] = join.have_cycle, holdings
         self._every = max(self._every, holdings.every)
+        before = Holdings(void_until=self._void_until)
+        self._void_until = trust.void_until((before, holdings))
         here = {DamagedCopy(it.id, it.rank, node) for it in holdings.held}
         self._damaged = {it for it in self._damaged if it.node != node or it in here}
         refused = damaged_of({node: holdings.refused})
@@ -134,6 +138,7 @@ class StateChoice:
         refused = {node: it.refused for node, it in everyone.items()}
         restore, why = next_restore(
             *(held, ranks, lives, self._restore, last_step, refused, self.progress, self._damaged),
+            void_until=self._void_until,
             had_ranks=had_ranks.keys(),
             may_move=may_move,
         )
@@ -169,7 +174,10 @@ class StateChoice:
         """Give up snapshots on disk; why the one that the last life began from, for people."""
         known = [it for _, holdings in self._holdings.values() for it in holdings.files]
         passed = {
-            it.name for it in known if last_step - max(it.step, self._origin) >= self.progress
+            it.name
+            for it in known
+            if self._void_until is not None  # how far that rank has got is not known
+            or last_step - max(it.step, self._origin) >= self.progress
         }
         self._given_up.update(passed)
         last = self._restore

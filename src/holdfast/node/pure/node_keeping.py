@@ -43,12 +43,14 @@ class RankSeen(Value):
         snapshot: Its snapshot of the step that is to be kept; None: it has none.
         n_bytes: Of that.
         is_missed: It will not have one: it was past that step.
+        gave_up: It takes none any more.
     """
 
     last_step: int
     snapshot: SnapshotId | None = None
     n_bytes: int = 0
     is_missed: bool = False
+    gave_up: bool = False
 
 
 class CopySent(Value):
@@ -195,6 +197,10 @@ class NodeKeeping:
         if not seen.keys() >= self._ranks:
             return []
         last_step = max(seen[rank].last_step for rank in self._ranks)
+        for rank in sorted(self._ranks):
+            if seen[rank].gave_up:
+                why = f"rank {rank} takes none any more"
+                return self._missed(why, last_step, gave_up=True)
         if self._step == 0:
             has_begun = all(seen[rank].last_step >= 0 for rank in self._ranks)
             return self._missed("", last_step) if has_begun else []
@@ -210,12 +216,14 @@ class NodeKeeping:
             self._look_at = math.inf
         return effects
 
-    def _missed(self, why: str, last_step: int = -1, *, for_good: bool = False) -> list[Effect]:
+    def _missed(
+        self, why: str, last_step: int = -1, *, for_good: bool = False, gave_up: bool = False
+    ) -> list[Effect]:
         """The step stays pinned until the leader names another: others may have it."""
         assert self._step is not None
         keep = self._step
         self._drop()
-        return [StepMissed(self._cycle, keep, last_step, why, for_good)]
+        return [StepMissed(self._cycle, keep, last_step, why, for_good, gave_up)]
 
     def _send(self, rank: int, snapshot: SnapshotId, node: str) -> SendCopy:
         return SendCopy(rank, snapshot, node, self.kept.step if self.kept else 0)
