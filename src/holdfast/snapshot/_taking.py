@@ -28,6 +28,7 @@ from holdfast.arena.pure.tensors_head import HeadError
 from holdfast.base.clock import monotonic
 from holdfast.base.rank_log import rank_logger
 from holdfast.errors import SnapshotError
+from holdfast.inplace.cuda import context_problem
 from holdfast.snapshot._copy import Copying, Device, HostDevice
 from holdfast.snapshot._files import mapped_file
 from holdfast.snapshot._launcher_link import ChoiceUnknownError, LauncherLink, NoArenaError
@@ -254,22 +255,31 @@ class Taking:
             self._steps.append(began_at - self._ended_at)
         try:
             is_taken = self._take(index(step), healthy=healthy)
-        except Exception as error:  # the training must not end for want of a snapshot
-            self._arena.give_up(self._answer.cycle, self._link.iteration)
-            LOGGER.warning(
-                "no snapshot of step %s, and none from here on; a restart begins from your "
-                "checkpoint: %s",
-                step,
-                error,
-                exc_info=None if isinstance(error, StateChangedError) else error,
-            )
-            self.close()
-            self._arena.void_others(None)  # checkpoints will be newer than these
+        except Exception as error:  # noqa: BLE001 - the training must not end for want of one
+            self._end_for(error, step)
             return False
         self._ended_at = monotonic()
         if is_taken:
             self._note_cost(step, self._ended_at - began_at)
         return is_taken
+
+    def _end_for(self, error: Exception, step: int) -> None:
+        if (problem := context_problem()) is not None:  # the rank ends, with no checkpoint
+            LOGGER.warning(
+                "no snapshot of step %s, as the GPU of this rank has failed: %s", step, problem
+            )
+            self.close()
+            return
+        self._arena.give_up(self._answer.cycle, self._link.iteration)
+        LOGGER.warning(
+            "no snapshot of step %s, and none from here on; a restart begins from your "
+            "checkpoint: %s",
+            step,
+            error,
+            exc_info=None if isinstance(error, StateChangedError) else error,
+        )
+        self.close()
+        self._arena.void_others(None)  # checkpoints will be newer than these
 
     def _take(self, step: int, *, healthy: bool) -> bool:
         if step <= self._seen:

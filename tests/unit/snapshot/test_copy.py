@@ -202,6 +202,33 @@ def test_a_failed_copy_ends_no_training(
     assert [x.held.step for x in launcher.arena(0).all_held()] == [1]
 
 
+def test_a_rank_whose_gpu_fails_keeps_the_snapshots_that_it_has(
+    make: Make,
+    launcher: SnapshotLauncher,
+    device: LaggingDevice,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It makes no step that a checkpoint could be of; and a kernel may fail while it takes one."""
+    snapshots = make(**Training().parts)
+    snapshots.restore()
+    take(snapshots, 1)
+    until(lambda: list(launcher.arena(0).all_held()), "the first commit")
+    lost = "CUDA error: an illegal memory access was encountered"
+
+    def fail(*_: object) -> None:
+        raise RuntimeError(f"{lost}\nand much more")
+
+    monkeypatch.setattr(device, "mark", fail)
+    monkeypatch.setattr(_taking, "context_problem", lambda: lost)
+    assert not snapshots.take(2)
+    assert not snapshots.take(3)
+    assert [x.held.step for x in launcher.arena(0).all_held()] == [1]
+    assert launcher.arena(0).void_until() is None
+    [line] = [it.getMessage() for it in caplog.records if "step 2" in it.getMessage()]
+    assert line == f"no snapshot of step 2, as the GPU of this rank has failed: {lost}"
+
+
 def test_what_the_device_waits_for_a_copy_counts_as_its_cost(
     make: Make, launcher: SnapshotLauncher, device: LaggingDevice
 ) -> None:
