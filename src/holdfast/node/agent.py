@@ -168,7 +168,7 @@ class NodeAgent:
         self._incidents = incidents = IncidentRecords(
             self._events, kept, self._reporter.incident_over
         )
-        self._terminal = Terminal(0) if plan.stdin_rank is not None else None
+        self._terminal = Terminal(0)
         self._care: HealthProcess | None = None
         self._observing: Observing | None = None
         self._arenas: Arenas | None = None
@@ -242,8 +242,7 @@ class NodeAgent:
                 write_down=self._write_event,
             )
             self._parts.append(self._care)
-        has_terminal = self._terminal is not None and self._terminal.exists
-        self._reporter.job_begins(self._job, has_terminal=has_terminal)
+        self._reporter.job_begins(self._job, has_terminal=self._terminal.exists)
         end_orphans()
         started = self._care.pids() if self._care else ()
         record = JobRecord(self._folders.runtime_dir, self._job)
@@ -419,7 +418,7 @@ class NodeAgent:
                     self._notify(RankKilled(rank))
                 rank.ended(reaped)
                 local_rank = rank.place.local_rank
-                if self._terminal and local_rank == self._plan.stdin_rank:
+                if local_rank == self._plan.stdin_rank:
                     self._terminal.restore()
                 signum = -code if code < 0 else None
                 self._write_event(schema.RankExited(**rank.ids, exit_code=code, signal=signum))
@@ -735,8 +734,7 @@ class NodeAgent:
             self._feed(HoldingsRead(self._cycle, held))
 
     def _clean_up(self) -> None:
-        if self._terminal:
-            self._terminal.restore()
+        self._terminal.restore()
         if self._ranks:
             self._ranks.close()
         self._port.release()

@@ -90,7 +90,7 @@ class LaunchPlan:
         redirects: By local rank, bits of the streams (1 stdout, 2 stderr) that go to files.
         tee: By local rank, bits of the streams that go to files and to the console.
         local_ranks_filter: Local ranks shown on the console; ``None``: all.
-        stdin_rank: Local rank that reads the launcher's stdin; ``None``: none does.
+        stdin_rank: Local rank that reads the launcher's stdin.
         log_line_prefix_template: Starts a teed line; knows role_name, rank and local_rank.
         counts_steps: Optimizer steps are heartbeats of ranks that send none.
         start_hook: Settings for the first lines of a rank; None: it is no Python.
@@ -138,7 +138,7 @@ class LaunchPlan:
     redirects: Mapping[int, int]
     tee: Mapping[int, int]
     local_ranks_filter: frozenset[int] | None
-    stdin_rank: int | None
+    stdin_rank: int
     duplicate_stdout_filters: tuple[str, ...]
     duplicate_stderr_filters: tuple[str, ...]
     log_line_prefix_template: str
@@ -467,8 +467,8 @@ def _streams(args: Any, dest: str, nproc: int) -> dict[int, int]:
     return {local_rank: streams.get(local_rank, 0) for local_rank in range(nproc)}
 
 
-def _stdin_rank(args: Any, nproc: int, shown: Collection[int] | None) -> int | None:
-    """The local rank that is named, or the only one that a person sees."""
+def _stdin_rank(args: Any, nproc: int, shown: Collection[int] | None) -> int:
+    """The local rank that is named, or the only one that a person sees, or the first."""
     named: int | None = args.ft_stdin_rank
     if named is not None and named >= nproc:
         raise UsageError(
@@ -476,7 +476,9 @@ def _stdin_rank(args: Any, nproc: int, shown: Collection[int] | None) -> int | N
             f"{count(nproc, 'rank')}; they are counted from 0"
         )
     seen = {*range(nproc)} if shown is None else {*range(nproc)} & {*shown}
-    return named if named is not None or len(seen) != 1 else seen.pop()
+    if named is not None:
+        return named
+    return seen.pop() if len(seen) == 1 else 0
 
 
 def _meaning(args: Any, dest: str) -> Any:
