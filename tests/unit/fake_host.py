@@ -123,6 +123,7 @@ class FakeHost:
         killed: Leftovers that it has killed.
         leftovers: Processes below it that ranks have started.
         processes_left: How many ranks it can still start.
+        monitors_left: How many monitors.
     """
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +140,7 @@ class FakeHost:
         self.sent: list[tuple[int, int]] = []
         self.killed: list[int] = []
         self.leftovers = self._family.leftovers
-        self.processes_left = 1000
+        self.processes_left = self.monitors_left = 1000
         real = clock.monotonic
         monkeypatch.setattr(clock, "monotonic", lambda: real() + self._skipped_s)
         monkeypatch.setattr(child, "death_tie", list)
@@ -288,6 +289,9 @@ class FakeHost:
     def _start_monitor(
         self, _listener: int, config: monitor_messages.ConfigureMonitor, _env: object
     ) -> ControlledProcess:
+        if not self.monitors_left:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        self.monitors_left -= 1
         if config.local_rank in self._monitors:
             self._monitors[config.local_rank].close()
         self._monitors[config.local_rank] = process = _Process(self._next_pid())

@@ -555,8 +555,7 @@ class NodeAgent:
             case ReadIteration(first):
                 self._read_iteration(first=first)
             case rank_life.StartMonitor(local_rank):
-                if not self._watch.replace(local_rank):
-                    self._feed(rank_life.MonitorGone(local_rank))
+                self._watch.start(local_rank)
             case rank_life.EndHandlers(local_rank, after_s):
                 rank = self._rank(local_rank)
                 self._write_event(schema.RankRaised(**rank.ids, exit_code=1))
@@ -665,7 +664,8 @@ class NodeAgent:
             rank = ranks.start(local_rank, self._tie)
             self._write_event(schema.RankStarted(**rank.ids, is_warm=rank.is_warm))
         if plan.monitors_enabled:
-            self._monitors.start_missing()  # after the ranks, which have more to do
+            for local_rank in self._monitors.missing():  # after the ranks, which have more to do
+                self._watch.start(local_rank)
         pids = {local_rank: rank.pid for local_rank, rank in ranks.ranks.items()}
         self._launcher.node.ranks_started(pids)
         assert self._sweeper.family is not None

@@ -118,11 +118,9 @@ class Monitors:
             place.of_cycle.setdefault(Stopping, message)
         self._send(place, message)
 
-    def start_missing(self) -> None:
-        """Start every monitor that was never started."""
-        for local_rank, place in self._places.items():
-            if not place.pid:
-                self.start(local_rank)
+    def missing(self) -> list[int]:
+        """Local ranks whose monitors were never started, or could not be."""
+        return [local_rank for local_rank, place in self._places.items() if not place.pid]
 
     def pids(self) -> frozenset[int]:
         """The living monitors."""
@@ -245,14 +243,17 @@ class HangWatch:
             if past is not None:  # only now: its monitor knows the page that replaces it
                 self._folders.pages.remove(past, local_rank)
 
-    def replace(self, local_rank: int) -> bool:
-        """Start a monitor in the place of a dead one; False: the rank trains on unwatched."""
+    def start(self, local_rank: int) -> None:
+        """Start a monitor, the first or the next; where none can be, its rank is not watched."""
         try:
             self._monitors.start(local_rank)
         except OSError as error:
-            LOGGER.error("cannot start a monitor: %s", error)
-            return False
-        return True
+            LOGGER.error(
+                "cannot start the monitor of local rank %d: %s; training continues, but hangs of "
+                "this rank are not detected in this cycle",
+                local_rank,
+                error,
+            )
 
     def _config(self, local_rank: int) -> ConfigureMonitor:
         return ConfigureMonitor(

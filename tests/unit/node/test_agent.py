@@ -58,6 +58,27 @@ def test_what_a_monitor_says_late_is_not_held_against_the_next_cycle(
     assert ("hung (section 'save': 6.0 s, timeout 5 s)" in capfd.readouterr().err) == is_hung
 
 
+def test_ranks_train_on_where_there_can_be_no_process_for_their_monitors(
+    host: FakeHost, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A limit of processes that has room for the ranks; the next cycle tries again."""
+
+    def happens() -> None:
+        host.monitors_left = 1
+        host.rank_ends(0, 1)
+        host.rank_ends(1, -SIGTERM)
+        assert host.monitors_left == 0
+        host.monitor_dies(0)
+        host.rank_ends(0, 0)
+        host.rank_ends(1, 0)
+
+    host.monitors_left = 0
+    assert host.run(happens, "--max-restarts=1", nproc=2) == 0
+    log = capfd.readouterr().err
+    assert log.count("cannot start the monitor of local rank 0: [Errno 11]") == 2
+    assert log.count("cannot start the monitor of local rank 1: [Errno 11]") == 2
+
+
 @pytest.mark.parametrize("last_word", ["before the sweep", "after it", "never: it died"])
 def test_no_evidence_is_taken_away_while_a_monitor_writes_it(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, last_word: str
