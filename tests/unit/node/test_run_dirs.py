@@ -26,6 +26,7 @@ def dead_job() -> str:
 def tmpfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Not the machine's."""
     monkeypatch.setattr(run_links, "_TMPFS", str(tmp_path))
+    monkeypatch.setattr(run_links, "_TEMP", str(tmp_path))
     monkeypatch.setattr(run_dirs.tempfile, "gettempdir", lambda: str(tmp_path))
     return tmp_path
 
@@ -59,6 +60,26 @@ def test_where_the_boot_is_not_known_no_job_is_orphaned(monkeypatch: pytest.Monk
     monkeypatch.setattr(proc, "boot_id", lambda: "")
 
     assert job_name.is_living(dead_job()) is not False
+
+
+def test_sockets_have_short_paths_without_shared_memory_and_below_a_long_temp_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below it they would have more bytes than the system allows, and no job could start."""
+    short, long = tmp_path / "tmp", tmp_path / ("scratch" * 20)
+    short.mkdir()
+    long.mkdir()
+    monkeypatch.setattr(run_links, "_TMPFS", str(tmp_path / "none"))
+    monkeypatch.setattr(run_links, "_TEMP", str(short))
+    monkeypatch.setattr(run_dirs.tempfile, "gettempdir", lambda: str(long))
+
+    made = run_dirs.make_runtime_dir(dead_job())
+    assert Path(made).parent == short
+    run_dirs.remove_orphaned_runtime_dirs()
+    assert not Path(made).exists()
+
+    short.rmdir()
+    assert Path(run_dirs.make_runtime_dir(dead_job())).parent == long
 
 
 def test_folders_of_runs_cost_a_start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

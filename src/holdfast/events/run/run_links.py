@@ -20,6 +20,9 @@ from holdfast.base.processes.job_name import PREFIX, is_living, launcher_of
 LATEST = "latest"
 _RUN = "run"
 _TMPFS = "/dev/shm"  # noqa: S108 - private folders of mode 0700 are made in it
+_TEMP = "/tmp"  # noqa: S108 - the same
+_SHORT_BYTES = 9
+"""Of a folder in which each socket of a launcher has a path of 107 bytes, the most on Linux."""
 
 
 def temp_folder() -> str:
@@ -81,8 +84,13 @@ def note_run_dir(runtime_dir: str, run_dir: str) -> None:
 
 
 def runtime_parents() -> list[str]:
-    """Folders in which launchers of this host make their runtime folders; the first is tmpfs."""
-    return list(dict.fromkeys((_TMPFS, tempfile.gettempdir())))
+    """Folders in which launchers of this host make their runtime folders; the first is tmpfs.
+
+    Where that cannot be used, sockets need a short path, which ``TMPDIR`` may not leave them.
+    """
+    temp = tempfile.gettempdir()
+    is_short = len(os.fsencode(temp)) <= _SHORT_BYTES
+    return list(dict.fromkeys((_TMPFS, temp) if is_short else (_TMPFS, _TEMP, temp)))
 
 
 def runtime_dir_of(job: str) -> str | None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from holdfast.base.pure.wording import count
 from holdfast.health.pure.health import Finding, Fitness
-from holdfast.net.endpoint import PATH_BYTES_MAX
 from holdfast.net.pure.address import Endpoint, Published, is_loopback
 from holdfast.options.cluster_env import Cluster
 
@@ -32,8 +31,6 @@ PROCESSES_OF_A_RANK = 64
 SHARED_MEMORY_OF_A_RANK = 256 << 20
 """NCCL's buffers and the batches of a few data loaders; Docker's default is 64 MiB for all."""
 TEMPORARY_SPACE = 1 << 30
-SOCKET_NAME_BYTES = 60
-"""The most that the path of a socket adds to that of the temporary folder."""
 SLOW_REVERSE_S = 0.5
 """torch's store looks up the name of each client, which waits that long."""
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the kernel's
@@ -257,12 +254,6 @@ def _space(facts: HostFacts) -> Iterator[Finding]:
         yield _host(folder, Fitness.UNHEALTHY, "cannot be written; set TMPDIR to a folder that can")
     elif facts.temporary_space < TEMPORARY_SPACE:
         text = f"{facts.temporary_space / _MIB:.0f} MiB free; logs and evidence go there"
-        yield _host(folder, Fitness.SUSPECT, text)
-    if len(folder.encode()) + SOCKET_NAME_BYTES > PATH_BYTES_MAX:
-        text = (
-            f"its path has {len(folder.encode())} bytes: paths of sockets below it may be longer "
-            f"than the system's {PATH_BYTES_MAX}, where /dev/shm cannot be used"
-        )
         yield _host(folder, Fitness.SUSPECT, text)
 
 
