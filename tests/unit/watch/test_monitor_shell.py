@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from holdfast.base.processes import proc
+from holdfast.base.pure import codec
 from holdfast.base.pure.kill_ladder import EVIDENCE_S
 from holdfast.evidence import collector
 from holdfast.fault_tolerance.config import FaultToleranceConfig
 from holdfast.net import endpoint
+from holdfast.net.pure.frames import encode
 from holdfast.page import page, stall_file
 from holdfast.page.pure import page as layout
 from holdfast.watch.monitor import hang_response
@@ -89,6 +91,39 @@ def test_a_hung_rank_is_ended_even_if_nothing_can_be_done_about_its_evidence(
 
     assert rank.wait(BOUND_S) == -signal.SIGKILL
     assert name == "step" or any("surrogates not allowed" in text for text in said)
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_a_page_that_is_gone_is_an_error_unless_its_cycle_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_over: bool
+) -> None:
+    """Ranks can fail faster than a monitor imports what it needs."""
+    launcher, control = socket.socketpair()
+    with endpoint.listen(f"{tmp_path}/s") as listener, launcher, control:
+        shell = Monitor(listener, control)
+        page.create_page(f"{tmp_path}/c1_r0.page", 1)
+        said: list[str] = []
+        monkeypatch.setattr(shell._reports, "log", lambda _, text: said.append(text))
+        configure = shell._configure
+
+        def configure_slowly(config: ConfigureMonitor) -> None:
+            configure(config)
+            if is_over:
+                launcher.sendall(encode(codec.encode(Cycle(1, f"{tmp_path}/c1_r0.page"))))
+
+        monkeypatch.setattr(shell, "_configure", configure_slowly)
+        timeouts = FaultToleranceConfig().to_wire()
+        for message in (
+            ConfigureMonitor(timeouts, 0, None, 15.0, "n0"),
+            Cycle(0, f"{tmp_path}/c0_r0.page"),
+        ):
+            launcher.sendall(encode(codec.encode(message)))
+
+        shell.catch_up()
+
+        assert shell._cycle is not None
+        assert shell._cycle.cycle == is_over
+        assert any("cannot watch local rank 0" in text for text in said) != is_over
 
 
 @pytest.mark.parametrize("name", ["__init__", "step", "close"])

@@ -343,6 +343,13 @@ class Monitor:
     def catch_up(self) -> None:
         """Carry out the launcher's messages."""
         self._control.receive()
+        while self._from_launcher:
+            self._handle_messages()
+        if self._control.gone is not None and not self._over:
+            self._over = True
+            self._end_all()
+
+    def _handle_messages(self) -> None:
         frames, self._from_launcher = self._from_launcher, []
         received = []
         for frame in frames:
@@ -375,9 +382,6 @@ class Monitor:
                     if not self._watch.is_late(verdict):
                         self._looks.go_on(message, now)
                     self._feed(verdict, now)
-        if self._control.gone is not None and not self._over:
-            self._over = True
-            self._end_all()
 
     def _configure(self, config: messages.ConfigureMonitor) -> None:
         self._config = config
@@ -460,8 +464,11 @@ class Monitor:
         try:
             self._page = map_page(path, writable=False)
         except PageError as error:
-            local_rank = self._config.local_rank
-            self._reports.log("error", f"cannot watch local rank {local_rank}: {error}")
+            self._control.drain()  # the launcher removes it when it has begun the next cycle
+            kinds = [messages.TO_MONITOR.get(frame.get("op", "")) for frame in self._from_launcher]
+            if messages.Cycle not in kinds:
+                local_rank = self._config.local_rank
+                self._reports.log("error", f"cannot watch local rank {local_rank}: {error}")
         else:
             self._view = PageView(self._page.words, self._page.names)
 
