@@ -52,6 +52,8 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
+_FROM_STDIN = "-"
+"""The path of a script that Python reads from its stdin."""
 _TORCHS_BACKENDS = ("c10d", "static", "etcd", "etcd-v2")
 
 
@@ -286,7 +288,7 @@ def _entrypoint(args: Any, environ: Mapping[str, str], machine: Machine) -> _Ent
         if python == sys.executable and not machine.module_exists(script):
             raise UsageError(f"no such module: {script!r}")
         return _Entrypoint("module", (python, "-u", "-m", script, *words))
-    if not machine.path_exists(path):
+    if path != _FROM_STDIN and not machine.path_exists(path):
         raise UsageError(
             f"no such script: {script!r}; give -m before a module, --no-python before a program"
         )
@@ -299,6 +301,8 @@ def _warm(args: Any, entry: _Entrypoint) -> tuple[WarmStandby | None, str | None
     """How ranks restart from parked interpreters; or, where that is asked for, why they cannot."""
     if not (args.ft_warm_start or (args.ft_warm_standby and args.max_restarts > 0)):
         return None, None
+    if args.training_script == _FROM_STDIN:
+        return None, "the script is read from stdin"
     if entry.kind == "program":
         return None, "with --no-python it is not known what the program does"
     if entry.command[0] != sys.executable:

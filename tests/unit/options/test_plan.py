@@ -166,6 +166,13 @@ def test_what_cannot_be_started_is_found_before_anything_is(line, text):
     assert refused(line) == text
 
 
+def test_python_reads_a_script_named_dash_from_stdin_and_its_restarts_start_plainly():
+    """As under torchrun: a shell's here-document; a parked interpreter would have no script."""
+    result = plan("--max-restarts 3 - --steps 5")
+    assert result.command_for(0)[1:] == ["-u", "-", "--steps", "5"]
+    assert (result.warm, result.why_cold) == (None, "the script is read from stdin")
+
+
 # ------------------------------------------------------------------ size
 @pytest.mark.parametrize(
     ("text", "gpus", "expected"),
