@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -38,11 +39,11 @@ def fake(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(code: str, env: dict[str, str], *, is_rank: bool = True) -> str:
+def run(code: str, env: dict[str, str], *options: str, is_rank: bool = True) -> str:
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     hook = StartHook(counts_steps=True, exception_grace_s=2.0)
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
+        [sys.executable, "-W", "ignore", *options, "-c", code],
         env=hook.added_to({**kept, **env}) if is_rank else {**kept, **env},
         capture_output=True,
         text=True,
@@ -66,6 +67,33 @@ def test_a_sitecustomize_of_the_users_runs_as_ever(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.theirs = __file__")
     code = "import sys, sitecustomize; print(sys.theirs == sitecustomize.__file__)"
     assert run(code, {"PYTHONPATH": str(tmp_path)}) == "True"
+
+
+@pytest.mark.parametrize("path", [None, "theirs"])
+def test_a_python_that_is_older_than_holdfast_starts_plainly(
+    tmp_path: Path, path: str | None
+) -> None:
+    """``PYTHON_EXEC`` may name one, whose libraries need their ``sitecustomize``."""
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.theirs = True")
+    code = (
+        "import sys; sys.hexversion = 0x03090000; import os, site; site.main(); "
+        "print((hasattr(sys, 'theirs'), os.environ.get('PYTHONPATH'), "
+        "'HOLDFAST_AUTO' in os.environ, '_holdfast_start' in sys.modules))"
+    )
+    env = {} if path is None else {"PYTHONPATH": str(tmp_path)}
+    assert run(code, env, "-S") == str((path is not None, env.get("PYTHONPATH"), False, False))
+
+
+def test_an_older_python_can_read_the_hook() -> None:
+    """It knows no ``str | None`` and no ``list[str]`` where it evaluates annotations."""
+    source = Path(start_hook.FOLDER, "sitecustomize.py").read_text()
+    tree = ast.parse(source, feature_version=(3, 7))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    named = [arg.annotation for function in functions for arg in function.args.args]
+    evaluated = {*named, *(function.returns for function in functions)} - {None}
+    assert [
+        ast.unparse(it) for it in evaluated if not isinstance(it, (ast.Constant, ast.Name))
+    ] == []
 
 
 def test_a_sitecustomize_that_fails_is_reported_as_ever(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ A part of the start of its Python (``base/processes/start_hook/sitecustomize.py`
   (``register_optimizer_step_post_hook``; 0.2 microseconds).
 
 Nothing is imported that the script does not import, until its third step or its end. It works with
-any Python; where holdfast is not installed for it, nothing happens.
+any Python that holdfast supports; where holdfast is not installed for it, nothing happens.
 """
 
 # Annotations are quoted: the module __future__ would take 0.1 ms of each start, and stay imported.

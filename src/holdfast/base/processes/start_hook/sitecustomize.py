@@ -3,7 +3,8 @@
 Python imports ``sitecustomize`` at the end of its own start. With this folder first on PYTHONPATH
 it finds this file, which takes the folder off ``sys.path``, runs the parts that the environment
 names, and imports the ``sitecustomize`` of a plain start as Python would have. A process without
-parts goes on as if this file had never been on the path.
+parts goes on as if this file had never been on the path, and so does a Python that is older than
+holdfast's oldest (``PYTHON_EXEC``): it may not even read the parts.
 
 A part is a file with a function ``start(python_start, orders)``, which calls
 :meth:`PythonStart.proceed` once and returns what that returns. So it acts before the parts that
@@ -30,6 +31,7 @@ _PARTS = (
 around all others. Each gives PYTHONPATH back, which the launcher has changed for it."""
 _FAULTS = "testing/_faults_at_start.py"
 """The last part, for a user who has put this folder on PYTHONPATH; it stays there, for children."""
+_OLDEST = 0x030A0000  # Python 3.10
 _HERE = os.path.dirname(__file__)
 _HOLDFAST = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
 
@@ -69,7 +71,7 @@ class PythonStart:
         spec.loader.exec_module(module)
         return module
 
-    def restore_pythonpath(self, path: str | None) -> None:
+    def restore_pythonpath(self, path: "str | None") -> None:
         """The script and its children see the PYTHONPATH of a plain start; None: it has none."""
         os.environ.pop("PYTHONPATH", None)
         if path is not None:
@@ -92,6 +94,16 @@ def _asked_parts() -> "Iterator[tuple[str, str]]":
         folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         if _HERE in [os.path.abspath(folder) for folder in folders if folder]:
             yield _FAULTS, ""
+
+
+def _forget_parts() -> None:
+    """Give back the environment, which a launcher has changed if it asks for parts."""
+    asked = [os.environ.pop(variable, None) for variable, _ in _PARTS]
+    first, _, others = os.environ.get("PYTHONPATH", "").partition(os.pathsep)
+    if first == _HERE and asked != [None] * len(_PARTS):
+        del os.environ["PYTHONPATH"]
+        if others:
+            os.environ["PYTHONPATH"] = others
 
 
 def _import_plain() -> "ModuleType | None":
@@ -160,7 +172,11 @@ def _main() -> None:
         return
     sys.path[:] = [folder for folder in sys.path if folder != _HERE]
     sys.path_importer_cache.pop(_HERE, None)
-    real = PythonStart().proceed()
+    if sys.hexversion < _OLDEST:
+        _forget_parts()
+        real = _import_plain()
+    else:
+        real = PythonStart().proceed()
     if real is None:  # nothing of this name is there, and nothing of it stays
         raise ImportError("no sitecustomize", name="sitecustomize")
     sys.modules["sitecustomize"] = real
