@@ -94,7 +94,10 @@ def torchrun_words(argv: Sequence[str]) -> list[str]:
         for option, _, text in given
         if option.name in TORCHRUNS
     ]
-    return [*words, *([] if script is None else [script]), *script_args]
+    if script is None:
+        return words
+    is_divided = script.startswith("-") or script_args[:1] == ["--"]
+    return [*words, *(["--"] if is_divided else []), script, *script_args]
 
 
 def get_args_parser() -> argparse.ArgumentParser:
@@ -117,11 +120,12 @@ def _walk(argv: Sequence[str]) -> tuple[list[_Given], str | None, list[str], lis
     """Options as given, the script, its arguments, warnings."""
     given: list[_Given] = []
     warnings: dict[str, None] = {}  # in order, each once
-    at = 0
+    at, is_divided = 0, False
     while at < len(argv):
         word = argv[at]
         at += 1
         if word == "--":
+            is_divided = True
             break
         if not word.startswith("-") or word == "-":
             at -= 1
@@ -140,8 +144,10 @@ def _walk(argv: Sequence[str]) -> tuple[list[_Given], str | None, list[str], lis
                 raise UsageError(f"{spelling} needs a value: it takes {option.kind.accepts}{hint}")
             at += 1
         given.append(_Given(option, spelling, text))
-    rest = list(argv[at:])
-    return given, (rest[0] if rest else None), rest[1:], list(warnings)
+    script, script_args = (argv[at] if at < len(argv) else None), list(argv[at + 1 :])
+    if script_args[:1] == ["--"] and not is_divided:  # argparse, torchrun's, takes the first one
+        del script_args[0]
+    return given, script, script_args, list(warnings)
 
 
 def _full_name(word: str) -> str:

@@ -15,7 +15,12 @@ from holdfast import __version__
 from holdfast.errors import HoldfastError
 from holdfast.fault_tolerance.config import SETTINGS, FaultToleranceConfig
 from holdfast.fault_tolerance.launcher import main
-from holdfast.options.arguments import UsageError, get_args_parser, parse_args
+from holdfast.options.arguments import (
+    UsageError,
+    get_args_parser,
+    parse_args,
+    torchrun_words,
+)
 from holdfast.options.help import describe_config, make_parser
 from holdfast.options.launch_options import TORCHRUNS
 from holdfast.options.option import GROUPS
@@ -290,11 +295,11 @@ flag_like = st.sampled_from(["--max", "--nnodes", "-m", "--", "--help", "-r3", "
 
 @given(rest=st.lists(word | flag_like))
 def test_what_follows_the_script_comes_back_word_for_word(rest):
-    """Whatever it is, help and our own options included."""
+    """Whatever it is, help and our own options included; but two dashes end the options."""
     result = parse_args(["--max-restarts", "2", "train.py", *rest], {})
 
     assert result.training_script == "train.py"
-    assert result.training_script_args == rest
+    assert result.training_script_args == (rest[1:] if rest[:1] == ["--"] else rest)
     assert result.max_restarts == 2
     assert result.nnodes == "1:1"
 
@@ -305,6 +310,20 @@ def test_two_dashes_end_the_options(script):
     result = parse_args(["--max-restarts", "2", "--", script, "--", "x"], {})
 
     assert (result.training_script, result.training_script_args) == (script, ["--", "x"])
+
+
+@pytest.mark.parametrize(
+    "line", ["s --", "s -- x", "s -- -- x", "s x -- y", "-- s -- x", "-- -- s", "-m s -- --x"]
+)
+def test_two_dashes_after_the_script_mean_what_they_mean_to_torchrun(line):
+    """A script that gets dashes which it would not get there refuses the words after them."""
+    theirs = get_args_parser().parse_args(line.split())
+    ours = parse(line)
+    again = parse_args(torchrun_words(line.split()), {})
+
+    for result in (ours, again):
+        assert result.training_script == theirs.training_script
+        assert result.training_script_args == theirs.training_script_args
 
 
 def test_modules_and_programs_are_followed_by_their_arguments():
