@@ -33,6 +33,7 @@ from tests.simulation.scenario import (
 )
 from tests.simulation.simulated_snapshots import SimulatedArenas
 from tests.simulation.simulation import Simulation
+from tests.simulation.test_snapshots import fails_often
 
 SEEDS = 100
 
@@ -222,10 +223,18 @@ def test_the_simulator_finds_a_copy_that_is_used_although_its_rank_has_given_it_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(simulated_snapshots, "GIVES_UP", 0.05)
-    simulate_all()
+    simulate_failing_ranks()
     monkeypatch.setattr(beginning, "choose", as_if_none_was_given_up)
     with pytest.raises(Violation, match="was given up by a rank"):
-        simulate_all()
+        simulate_failing_ranks()
+
+
+def simulate_failing_ranks() -> None:
+    """Of nodes that stay."""
+    scenario = fails_often(hosts=2)
+    keeps = replace(scenario, rules=replace(scenario.rules, snapshot_keep_s=0.5))
+    for seed in range(20):
+        Simulation(keeps, seed).run()
 
 
 def as_if_none_was_given_up(*args: Any, void_until: object, **named: Any) -> Chosen:
