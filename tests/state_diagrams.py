@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import patch
 from xml.sax.saxutils import escape
 
-from holdfast.job.pure import leader, member
+from holdfast.job.pure import cycles, leader, member
 from holdfast.node.pure import node
 from holdfast.watch.pure import layered_restart
 from tests.simulation.simulate import simulate
@@ -25,13 +25,14 @@ FOLDER = Path(__file__).parents[1] / "docs" / "_static"
 SEEDS, NODES = 800, 4
 Arrows = Mapping[tuple[str, str], set[str]]
 """Names of two states, and of the events that lead from the one to the other."""
-MACHINES: Mapping[str, tuple[type, type[enum.Enum]]] = {
-    "leader": (leader.Leader, leader.LeaderPhase),
-    "member": (member.Member, member.MemberPhase),
-    "node": (node.Node, node.NodePhase),
+MACHINES: Mapping[str, tuple[type, type, type[enum.Enum]]] = {
+    "leader": (leader.Leader, cycles.JobCycles, cycles.JobPhase),
+    "member": (member.Member, member.Member, member.MemberPhase),
+    "node": (node.Node, node.Node, node.NodePhase),
 }
+"""Each handles events; it or its part is in one of these states."""
 STATES = {
-    **{name: [state.value for state in states] for name, (_, states) in MACHINES.items()},
+    **{name: [state.value for state in states] for name, (*_, states) in MACHINES.items()},
     "restarts": [state.name.lower() for state in layered_restart.RankMonitorState],
 }
 _FONT = "DejaVu Sans, Helvetica, Arial, sans-serif"
@@ -69,8 +70,8 @@ def watched(seen: Mapping[str, dict[tuple[str, str], set[str]]]) -> Iterator[Non
     """While this is open, machines write their transitions down."""
     handled: list[str] = []
 
-    def patches(name: str, machine: Any) -> Iterator[Any]:
-        plain, handle = machine.__setattr__, machine.handle
+    def patches(name: str, machine: Any, part: Any) -> Iterator[Any]:
+        plain, handle = part.__setattr__, machine.handle
 
         def set_attribute(self: Any, attribute: str, value: Any) -> None:
             old = getattr(self, "phase", None)
@@ -86,10 +87,10 @@ def watched(seen: Mapping[str, dict[tuple[str, str], set[str]]]) -> Iterator[Non
             finally:
                 handled.pop()
 
-        yield patch.object(machine, "__setattr__", set_attribute)
+        yield patch.object(part, "__setattr__", set_attribute)
         yield patch.object(machine, "handle", noted)
 
-    active = [each for name, (cls, _) in MACHINES.items() for each in patches(name, cls)]
+    active = [each for name, (*both, _) in MACHINES.items() for each in patches(name, *both)]
     for each in active:
         each.start()
     try:

@@ -30,8 +30,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from holdfast.base.pure.rank_sets import ranks_of
+from holdfast.job.pure.cycles import JobPhase
 from holdfast.job.pure.exit_codes import Ending
-from holdfast.job.pure.leader import LeaderPhase
 from holdfast.job.pure.membership import (
     Decision,
     End,
@@ -184,7 +184,7 @@ class JobPromises:
         if self._scenario.store is None and for_s >= self._scenario.pace.fence_s - 0.001:
             return  # it has heard nothing since
         leader = bound_to.leader
-        has_gone = leader is not None and leader.phase is LeaderPhase.CLOSED
+        has_gone = leader is not None and leader.phase is JobPhase.CLOSED
         self._check(
             has_gone, f"L-1: {one.name} votes for {target.name}, and {bound_to.name} has its vote"
         )
@@ -198,7 +198,7 @@ class JobPromises:
                 leader = other.leader
                 is_there = other is not one and other.alive and not other.has_quit
                 self._check(
-                    not is_there or leader is None or leader.phase is LeaderPhase.CLOSED,
+                    not is_there or leader is None or leader.phase is JobPhase.CLOSED,
                     f"L-1: {one.name} leads, and {other.name} does",
                 )
 
@@ -216,8 +216,8 @@ class JobPromises:
         for other in self._by_node.values():
             rival = other.leader
             is_there = other is not home and other.alive and not other.has_quit
-            if is_there and rival is not None and rival.phase is not LeaderPhase.CLOSED:
-                is_idle = self._scenario.store is not None or rival.phase is LeaderPhase.ENDING
+            if is_there and rival is not None and rival.phase is not JobPhase.CLOSED:
+                is_idle = self._scenario.store is not None or rival.phase is JobPhase.ENDING
                 is_idle = is_idle or not rival.lease.is_held(self._clock.now)
                 self._check(is_idle, f"L-2: {home.name} decides, and {other.name} has a lease")
         self._acts_in = leader.term
@@ -236,7 +236,7 @@ class JobPromises:
             return
         leader = home.leader
         if leader is not None and leader.term < self._acts_in and decision != leader.end:
-            has_ended = leader.phase is LeaderPhase.ENDING
+            has_ended = leader.phase is JobPhase.ENDING
             if has_ended and isinstance(decision, NodeRefused):
                 return  # of a job that had ended for it before the other one led
         elif leader is not None and leader.term < self._acts_in and decision in self._ends:

@@ -14,6 +14,7 @@ from holdfast.base.pure.budget import Budget
 from holdfast.health.pure.gate import HealthGate
 from holdfast.job.pure import votes
 from holdfast.job.pure.assign import Policy as NodePolicy
+from holdfast.job.pure.cycles import JobCycles
 from holdfast.job.pure.leader import Leader
 from holdfast.job.pure.leader_lease import LeaderLease
 from holdfast.job.pure.leader_messages import Effect, Event, LauncherEnded
@@ -380,7 +381,7 @@ class ForgetsSurvivors(Leader):
     """Forms the next round without waiting for the ranks of the last to be gone."""
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        self._forming.awaited.clear()
+        self.cycles._forming.awaited.clear()
         return super().handle(event, now)
 
 
@@ -390,7 +391,8 @@ class CountsWrong(Leader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._restarts._budget = Budget(self.rules.max_restarts + 1, self.rules.restarts_period_s)
+        rules, restarts = self.rules, self.cycles._restarts
+        restarts._budget = Budget(rules.max_restarts + 1, rules.restarts_period_s)
 
 
 @dataclass
@@ -398,7 +400,7 @@ class HearsNobody(Leader):
     """Takes only the first word of a node for a sign of life."""
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        heard = self.nodes._last_at
+        heard = self.cycles.nodes._last_at
         before = dict(heard)
         effects = super().handle(event, now)
         for node, last_byte_at in before.items():
@@ -410,8 +412,9 @@ class HearsNobody(Leader):
 class TakesAnyJob(Leader):
     """Lets a launcher in, whatever it was started to run."""
 
-    def _refuses_workload(self, join: Join) -> bool:
-        return False
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.cycles._refuses_workload = lambda _join: False  # type: ignore[method-assign]
 
 
 def first_violation(hosts: int, seeds: int, **options: object) -> Violation | None:
@@ -517,11 +520,11 @@ def takes_a_third(votes: Any, electorate: frozenset[str]) -> bool:
     return 3 * len(electorate.intersection(votes)) >= len(electorate)
 
 
-def starts_at_once(self: Leader, before: Leads, now: float) -> None:
+def starts_at_once(self: JobCycles, before: Leads, now: float) -> None:
     """The next cycle does not wait for launchers from which no word came."""
     inherit(self, before, now)
-    self._takeover.formed()
-    self._takeover.start_early_if_sure()
+    self.takeover.formed()
+    self.takeover.start_early_if_sure()
 
 
 def votes_with_ranks(self: Launcher, event: Any, why: str) -> list[Any]:
@@ -541,7 +544,7 @@ def votes_twice(self: Succession, node: str, now: float) -> None:
 
 
 on_reached = Succession._on_reached
-inherit, on_leader_gone = Leader._inherit, Launcher._on_leader_gone
+inherit, on_leader_gone = JobCycles._inherit, Launcher._on_leader_gone
 
 
 @pytest.mark.parametrize(
@@ -549,7 +552,7 @@ inherit, on_leader_gone = Leader._inherit, Launcher._on_leader_gone
     [
         (Succession, "_on_reached", votes_twice),
         (votes, "is_majority", takes_a_third),
-        (Leader, "_inherit", starts_at_once),
+        (JobCycles, "_inherit", starts_at_once),
         (Launcher, "_on_leader_gone", votes_with_ranks),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -616,9 +619,11 @@ def grants_too_much(self: LeaderLease, now: float) -> float:
     return 60.0
 
 
-def takes_over_at_once(self: Leader, before: Leads, now: float) -> None:
+def takes_over_at_once(self: Leader) -> None:
     """It does not wait for the lease of the leader before, nor for its ranks."""
-    inherit(self, before.but(leases_until=now, ranks_until=now), now)
+    if self.inherited is not None:
+        self.inherited = self.inherited.but(leases_until=0.0, ranks_until=0.0)
+    become_leader(self)
 
 
 def votes_at_once(self: Launcher, missing: LeaderMissing) -> list[Any]:
@@ -629,14 +634,14 @@ def votes_at_once(self: Launcher, missing: LeaderMissing) -> list[Any]:
     return [*addressed, (self.succession, ready)] if addressed else []
 
 
-on_leader_missing = Launcher._on_leader_missing
+on_leader_missing, become_leader = Launcher._on_leader_missing, Leader.__post_init__
 
 
 @pytest.mark.parametrize(
     ("kind", "method", "bug"),
     [
         (LeaderLease, "is_held", decides_without_a_lease),
-        (Leader, "_inherit", takes_over_at_once),
+        (Leader, "__post_init__", takes_over_at_once),
         (Launcher, "_on_leader_missing", votes_at_once),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -912,13 +917,13 @@ def names_witnesses(self: Rounds, nodes: Any) -> tuple[Successor, ...]:
     return (*(Successor(it.id, it.addr, 1) for it in witnesses), *successors(self, nodes))
 
 
-def gets_a_place(self: Leader, join: Join, now: float) -> None:
+def gets_a_place(self: JobCycles, join: Join, now: float) -> None:
     on_witness_join(self, join, now)
     self.nodes.alive[join.node] = self.nodes.witnesses.pop(join.node)
     self.nodes.ready[join.node] = None
 
 
-successors, on_witness_join = Rounds.successors, Leader._on_witness_join
+successors, on_witness_join = Rounds.successors, JobCycles._on_witness_join
 
 
 def many_takeovers_witnessed() -> None:
@@ -932,7 +937,7 @@ def many_takeovers_witnessed() -> None:
         (Succession, "_on_reached", witness_votes_twice),
         (Nodes, "witness_for", has_always_a_vote),
         (Rounds, "successors", names_witnesses),
-        (Leader, "_on_witness_join", gets_a_place),
+        (JobCycles, "_on_witness_join", gets_a_place),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

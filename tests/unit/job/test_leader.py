@@ -10,7 +10,8 @@ import pytest
 from holdfast.arena.pure.snapshots import SnapshotId
 from holdfast.base.pure.common_events import Begin, IterationRead, Note, TimePassed
 from holdfast.job.pure.assign import Policy as NodePolicy
-from holdfast.job.pure.leader import Leader, LeaderPhase
+from holdfast.job.pure.cycles import JobPhase
+from holdfast.job.pure.leader import Leader
 from holdfast.job.pure.leader_messages import (
     Abdicate,
     Close,
@@ -50,6 +51,7 @@ from holdfast.job.pure.membership import (
 )
 from holdfast.job.pure.restarts import SameFailures
 from holdfast.job.pure.rules import RestartPolicy, Rules
+from holdfast.job.pure.takeover import Takeover
 from holdfast.job.pure.timing import READ_LIMIT_S, Pace
 from holdfast.job.pure.workload import Workload
 
@@ -562,7 +564,7 @@ def test_the_last_failure_is_the_job_s() -> None:
     assert job.join("n1", have=1) == [End(JobOutcome.FAILED, 1, "a rank of n0 failed", why)]
     assert job.hear(Leave("n0", LeaveWhy.FINISHED)) == []
     assert job.hear(Leave("n1", LeaveWhy.FINISHED)) == [Close()]
-    assert job.leader.phase is LeaderPhase.CLOSED
+    assert job.leader.phase is JobPhase.CLOSED
     assert job.leader.next_deadline() is None
     assert job.tell(TimePassed()) == []
 
@@ -628,7 +630,7 @@ def test_a_survivor_that_has_missed_the_cycle_and_its_stop_comes_back_with_its_v
 ) -> None:
     """It looked for a leader meanwhile, so the session that would have told it is gone."""
     job = running("n0", "n1", max_restarts=1)
-    monkeypatch.setattr(Leader, "term", 1)
+    monkeypatch.setattr(Takeover, "term", 1)
     before = job.leader.cycle - 1
     job.state("n0", F)
     assert job.join("n0", have=0) == []
@@ -1220,7 +1222,7 @@ def test_a_silent_leader_would_be_missed_so_it_beats() -> None:
     formed, *_, beat = leader.handle(Join("n0", desc("n0")), 0.5)
     assert isinstance(formed, Round)
     assert beat == LeaderBeat(number=2, lease_s=lease_s, sent_at=0.5)
-    assert leader.phase is LeaderPhase.RUNNING
+    assert leader.phase is JobPhase.RUNNING
     assert leader.next_deadline() == 3.5
     assert leader.handle(TimePassed(), 3.4) == []
     assert leader.handle(TimePassed(), 3.5) == [beat.but(number=3, sent_at=3.5)]
@@ -1328,7 +1330,7 @@ def test_a_pause_before_a_restart_is_told() -> None:
 
 def test_nodes_that_are_enough_and_do_not_fit_are_told_why() -> None:
     job = Job(2, 2)
-    job.leader.rules = replace(job.leader.rules, nodes=NodePolicy(2, 2, segment=2))
+    job.leader.cycles.rules = replace(job.leader.rules, nodes=NodePolicy(2, 2, segment=2))
     said = Listener(job)
     job.join("n0", domain="a")
     job.join("n1", domain="b")
@@ -1475,7 +1477,7 @@ def slept_leader(max_restarts: int) -> Leader:
     leader.handle(Begin(), 0.0)
     for node in ("n0", "n1", "n2"):
         leader.handle(Join(node, desc(node, serves=7), -1), 0.0)
-    assert leader.phase is LeaderPhase.RUNNING
+    assert leader.phase is JobPhase.RUNNING
     assert not any(isinstance(it, StepDown) for it in leader.handle(TimePassed(), 60.0))
     return leader
 
@@ -1487,7 +1489,7 @@ def test_a_leader_that_slept_steps_down_at_once_when_the_next_one_calls_it() -> 
     effects = leader.handle(Superseded(1, "n1"), 60.1)
 
     assert effects[-1] == StepDown("another launcher leads, in term 1", 0.0)
-    assert leader.phase is LeaderPhase.CLOSED
+    assert leader.phase is JobPhase.CLOSED
 
 
 @pytest.mark.parametrize("can_move", [False, True])
@@ -1507,10 +1509,10 @@ def test_a_leader_of_an_earlier_run_of_the_job_supersedes_nobody() -> None:
     """It slept when the job was started again, under the same name, and calls at the endpoint."""
     leader = slept_leader(max_restarts=3)
     assert not any(isinstance(it, StepDown) for it in leader.handle(Superseded(4, "n9"), 60.1))
-    assert leader.phase is LeaderPhase.RUNNING
+    assert leader.phase is JobPhase.RUNNING
 
 
 def test_a_leader_of_the_last_cycle_is_never_superseded() -> None:
     leader = slept_leader(max_restarts=0)
     assert not any(isinstance(it, StepDown) for it in leader.handle(Superseded(1, "n1"), 60.1))
-    assert leader.phase is LeaderPhase.RUNNING
+    assert leader.phase is JobPhase.RUNNING

@@ -1121,7 +1121,7 @@ def test_a_launcher_that_follows_or_has_formed_a_cycle_does_not_step_down() -> N
     launcher = at_the_endpoint()
     leader = launcher.leader
     assert leader is not None
-    leader.cycle = 0
+    leader.cycles.cycle = 0
     assert launcher.handle(LedBy("10.0.0.2", 6, 0, "n6"), 1.0) == []
     assert launcher.leader is leader
     launcher.leader = None

@@ -1,4 +1,4 @@
-"""Decide when the next cycle of a job can be formed, and when launchers learn why they wait.
+"""Decide when the next cycle of a job can be formed, and why launchers wait for it.
 
 Pure. Times are seconds on the leader's clock. A round is formed at the moment nothing is missing:
 the most nodes that the job can use, or after a failure all survivors. A node that comes early, late
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from holdfast.job.pure.assign import AssignmentError
 from holdfast.job.pure.nodes import Nodes
 from holdfast.job.pure.rules import Rules
-from holdfast.job.pure.timing import NEWS_S, Pace
+from holdfast.job.pure.timing import Pace
 
 
 @dataclass
@@ -103,37 +103,3 @@ class Forming:
     def is_pausing(self, *, is_decided: bool) -> bool:
         """Whether the next cycle could begin, but for the pause after a failure."""
         return is_decided and self.form_at is not None and self.form_at <= self.earliest_at
-
-
-@dataclass
-class News:
-    """When launchers that wait learn why: not of each change, and of none twice.
-
-    Attributes:
-        text: The last that was published; empty: nothing that still holds.
-        number: Of that, counted from 1; the same if it is published once more.
-        due_at: When the next will be; None: there is no news.
-    """
-
-    text: str = ""
-    number: int = 0
-    due_at: float | None = None
-    _last: tuple[object, ...] = ()
-    """Cycle and facts of the last one, also where it does not hold any more."""
-
-    def forget(self) -> None:
-        """No launcher waits for that any more."""
-        self.text, self.due_at = "", None
-
-    def are_due(self, news: tuple[object, ...] | None, cycle: int, now: float) -> bool:
-        """Whether to publish this now, in a new ``text``. ``cycle``: the last that was formed."""
-        if news is None or (self.text and (cycle, *news) == self._last):
-            self.due_at = None
-        elif self.due_at is None:
-            self.due_at = now + NEWS_S
-        elif now >= self.due_at:
-            self.due_at = None
-            self.number += (cycle, *news) != self._last
-            self._last = cycle, *news
-            return True
-        return False

@@ -1,59 +1,29 @@
-"""Decide for all launchers of a job: the nodes of a cycle, its end, and the end of the job.
+"""Lead a job: decide for all of its launchers, as long as no other may.
 
-Pure: reads no clock, touches no store. Times are seconds on the caller's monotonic clock.
-
-             enough nodes have joined, no other is awaited
-    FORMING ------------------------------------------------> RUNNING
-       ^  |                                                      |  |
-       |  | no restart is left,      Stop: a node failed, was    |  | all succeeded,
-       |  | too few in time,         lost, or one more can grow  |  | or the only node left
-       |  | shutdown asked           the job                     |  |
-       +----------------|----------------------------------------+  |
-                        v                                           |
-                     ENDING <---------------------------------------+
-                        |  every living node has acknowledged, or linger_s is over
-                        v
-                     CLOSED
-
-After a failure comes a Stop, always, and one decision when all survivors are back.
-
-Silence (decision 42). A node that sends nothing for ``silence_s`` is given up: the cycle is
-stopped, its place is another's; if it was only silent, it may come back, as another. In a last
-cycle (``Round.is_last``) a silent node is awaited while ranks of others run, and no cycle follows
-that one before each of its nodes has reported that its ranks are gone. A leader that slept gives
-its sleep to the others.
+Pure: reads no clock, touches no store. Times are seconds on the caller's monotonic clock. The
+decisions are made in :mod:`.cycles`; this module says whether this leader may make any.
 
 A leader without a lease (:mod:`.leader_lease`) is as one that sleeps, but for its beats: events
-wait until the lease is back, or until it steps down, after ``step_down_s``.
+wait until the lease is back, or until it steps down, after ``step_down_s``. It steps down, too, if
+it is superseded: another launcher has proved that it leads.
 
 Duties of the caller:
 
 1. Hand over messages in the order of their arrival, all that are there before :class:`TimePassed`.
 2. Publish decisions in order, each before the next event is handled.
 3. Come back at :meth:`Leader.next_deadline`.
-
-Invariants: R-1 one round per cycle and one owner per group rank; no round while a survivor of the
-last cycle may still have ranks. B-1 restarts never exceed the budget, for the whole job. R-2 after
-a Stop comes exactly one Round or End, in bounded time.
 """
 
 from __future__ import annotations
 
-import enum
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from holdfast.base.pure.common_events import Begin, IterationRead, Note, TimePassed
+from holdfast.base.pure.common_events import Begin, TimePassed
 from holdfast.base.pure.excuse import Excuse
-from holdfast.base.pure.never import assert_never
-from holdfast.job.pure import job_words as words
 from holdfast.job.pure import membership as msg
-from holdfast.job.pure.assign import Assignment, AssignmentError, AssignmentNote, assign
-from holdfast.job.pure.exit_codes import Ending
-from holdfast.job.pure.forming import Forming, News
+from holdfast.job.pure.cycles import JobCycles, JobPhase
 from holdfast.job.pure.incidents import Incidents
-from holdfast.job.pure.keeping import Keeping, keepers
 from holdfast.job.pure.lapse import Lapse
 from holdfast.job.pure.leader_lease import LeaderLease
 from holdfast.job.pure.leader_messages import (
@@ -62,39 +32,13 @@ from holdfast.job.pure.leader_messages import (
     Effect,
     Event,
     LauncherEnded,
-    ReadIteration,
     StepDown,
     Superseded,
-    WitnessMoved,
 )
-from holdfast.job.pure.membership import (
-    SHUTDOWN,
-    JobOutcome,
-    LeaveWhy,
-    NodeState,
-    StopWhy,
-)
-from holdfast.job.pure.nodes import Nodes
-from holdfast.job.pure.restarts import Restarts
-from holdfast.job.pure.rounds import Rounds
 from holdfast.job.pure.rules import Rules
-from holdfast.job.pure.running import RunningCycle
 from holdfast.job.pure.sleep import SleepDetector
-from holdfast.job.pure.state_choice import StateChoice
 from holdfast.job.pure.succession_messages import Leads
-from holdfast.job.pure.takeover import Takeover
 from holdfast.job.pure.timing import Pace
-from holdfast.job.pure.workload import difference
-
-
-class LeaderPhase(enum.Enum):
-    """State of a job; see the picture in the module's docstring."""
-
-    NEW = "new"
-    FORMING = "forming"
-    RUNNING = "running"
-    ENDING = "ending"
-    CLOSED = "closed"
 
 
 @dataclass
@@ -110,148 +54,141 @@ class Leader:
     moves_by_silence: bool = True
     """Another launcher may lead when this one cannot be reached: it needs a lease."""
 
-    phase: LeaderPhase = field(default=LeaderPhase.NEW, init=False)
-    cycle: int = field(default=-1, init=False)
-    end: msg.End | None = field(default=None, init=False)
-
-    nodes: Nodes = field(default_factory=Nodes, init=False)
-    _news: News = field(default_factory=News, init=False)
-    _noted: set[AssignmentNote] = field(default_factory=set, init=False)
-    _returned: dict[str, msg.Join] = field(default_factory=dict, init=False)
-    """Launchers whose ranks have ended in a cycle that goes on without them."""
     _waiting: list[Event] = field(default_factory=list, init=False)
     """For a lease."""
-    _held: tuple[str, str, StopWhy] | None = field(default=None, init=False)
-    """Cause and node of a failure that stops the cycle when the open incident is judged."""
-    # the job
-    _has_reported_difference: bool = field(default=False, init=False)
-    _has_noted_keepers: bool = field(default=False, init=False)
-    _close_by: float = field(default=0.0, init=False)
-    _beat_at: float = field(default=0.0, init=False)
-    _reported: int = field(default=-1, init=False)
     _effects: list[Effect] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self._sleep = SleepDetector(self.pace.beat_s)
-        about = self.rules, self.pace, self.nodes
-        self._forming, self._running = Forming(*about), RunningCycle(*about)
-        self._restarts = Restarts(self.rules)
-        self.incidents = Incidents(self.rules.evidence_s, self.rules.stall)
-        self._state = StateChoice(self.rules.snapshot_progress)
-        self._keeping = Keeping(self.rules.snapshot_keep_s)
         is_needed = self.moves_by_silence and not self.rules.is_of_one
         self.lease = LeaderLease(self.pace, self.home, is_needed)
         self._lapse = Lapse(self.lease)
-        self._takeover = Takeover(self.inherited, self._forming, self.lease)
-        before = None if self.inherited is None else self.inherited.round
-        self._rounds = Rounds(self.home, self.term, before, self.nodes, self.lease)
+        about = self.rules, self.pace, self.home, self.inherited
+        self.cycles = JobCycles(*about, self.lease, self._sleep)
+        self._takeover, self._beats = self.cycles.takeover, self.cycles.beats
+
+    # ------------------------------------------------------------ the job
+    @property
+    def phase(self) -> JobPhase:
+        """Of the job; CLOSED: this leader decides nothing more."""
+        return self.cycles.phase
+
+    @property
+    def cycle(self) -> int:
+        """The last that was formed; -1: none yet."""
+        return self.cycles.cycle
+
+    @property
+    def end(self) -> msg.End | None:
+        """How the job has ended; None: it goes on."""
+        return self.cycles.end
+
+    @property
+    def incidents(self) -> Incidents:
+        """Of the job."""
+        return self.cycles.incidents
 
     @property
     def restarts_used(self) -> int:
         """Restarts after a failure, since the job began."""
-        return self._restarts.used
+        return self.cycles.restarts_used
 
+    @property
+    def term(self) -> int:
+        """Greater than that of each leader before; 0: there was none."""
+        return self._takeover.term
+
+    # ------------------------------------------------------------ events and time
     def own_lease_s(self, now: float) -> float:
         """For how long ranks of its own node may run, whatever others do; 0: they ask."""
         return self.lease.left_s(now) if self.lease.is_held(now) else 0.0
 
     def next_deadline(self) -> float | None:
         """Earliest time at which :class:`TimePassed` would do something; None: never."""
-        if self.phase in (LeaderPhase.NEW, LeaderPhase.CLOSED):
+        if self.phase in (JobPhase.NEW, JobPhase.CLOSED):
             return None
-        if self._lapse.since is not None:
-            return min(self._beat_at, self._lapse.next_at())
-        at = min(self._beat_at, self.nodes.silent_at(self.pace.silence_s))
-        if self._news.due_at is not None:
-            at = min(at, self._news.due_at)
-        if self.phase is LeaderPhase.FORMING:
-            at = min(at, self._forming.join_by)
-            if self._forming.form_at is not None:
-                at = min(at, self._forming.form_at)
-        elif self.phase is LeaderPhase.RUNNING:
-            due_at = self.incidents.until or self._running.grow_at
-            at = at if due_at is None else min(at, due_at)
-            at = min(
-                at, self._running.awaited_until(), self._rounds.revise_at(), self._keeping.due_at
-            )
-        elif self.phase is LeaderPhase.ENDING:
-            at = min(at, self._close_by)
+        at = self.cycles.next_at() if self._lapse.since is None else self._lapse.next_at()
+        at = min(at, self._beats.at)
         return None if math.isinf(at) else at
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Effects of ``event``, in order."""
         self._effects = []
-        if self.phase is LeaderPhase.CLOSED:
+        if self.phase is JobPhase.CLOSED:
             return self._effects
         self._on_waking(now)
-        if not isinstance(event, Begin | Abdicate):
+        if isinstance(event, Abdicate):
+            if self._leaves_job(event, now):
+                self._effects += [msg.Resigned(f"it left: {event.why}"), Close()]
+                self.cycles.close()
+                return self._effects
+        elif not isinstance(event, Begin):
             self._note_lease(event, now)
-        if isinstance(event, Abdicate) and self._leaves_job(event, now):
-            self._publish(msg.Resigned(f"it left: {event.why}"))
-            self._effects.append(Close())
-            self.phase = LeaderPhase.CLOSED
-            return self._effects
         if self._lapse.since is None:
             waiting, self._waiting = self._waiting, []
             for one in (*waiting, event):
-                self._handle(one, now)
-        elif isinstance(event, Begin | Abdicate):
-            self._handle(event, now)
+                self._hand_over(one, now)
+        elif isinstance(event, Abdicate):
+            self._hand_over(event, now)
+            self._lapse.over()
         elif not isinstance(event, msg.Beat | Superseded | TimePassed):
             self._waiting.append(event)
         self._on_time(now)
         self._sleep.handled(now, self.next_deadline())
         return self._effects
 
-    def _handle(self, event: Event, now: float) -> None:
-        match event:
-            case Begin():
-                self._begin(now)
-            case IterationRead(iteration):
-                self._restarts.iteration_read(iteration, self.cycle)
-            case Abdicate(why):
-                self._end(Ending.LEADER_LOST, f"the launcher that led the job left: {why}", now)
-            case LauncherEnded(node):
-                if node in self.nodes.witnesses:
-                    self._lose_witness(node, "its process has ended", silent_s=0.0)
-                elif node in self.nodes.alive:
-                    self._lose(node, "its launcher has ended", now, silent_s=0.0)
-            case Superseded() | TimePassed():
-                pass
-            case _:
-                self._on_message(event, now)
+    def _hand_over(self, event: Event, now: float) -> None:
+        if isinstance(event, Begin) and self.inherited is not None:
+            self.lease.inherit(self.inherited.electorates, self.inherited.leases_until)
+            self._lapse.begin(now)
+        if not isinstance(event, Superseded | TimePassed):
+            self._effects += self.cycles.handle(event, now)
+
+    def _on_time(self, now: float) -> None:
+        is_superseded = bool(self._takeover.superseded) and self.cycles.is_open
+        if self._lapse.since is not None or is_superseded:
+            self._step_down_if_due(now)
+        else:
+            self._effects += self.cycles.time_passed(now)
+        is_over = self.phase in (JobPhase.NEW, JobPhase.CLOSED)
+        if not is_over and now >= self._beats.at:
+            self._effects.append(self._beats.next(now))
+
+    def _on_waking(self, now: float) -> None:
+        excuse = self._sleep.called(now)
+        if excuse is not None:
+            self.cycles.slept(excuse)
+            self._lapse.woke(now)
 
     # ------------------------------------------------------------ the lease
-    def _leaves_job(self, event: Abdicate, now: float) -> bool:
-        """The others go on, or may: without a lease this leader ends no job."""
-        may_move = event.can_move or not self.lease.is_held(now)
-        return may_move and self.phase is not LeaderPhase.ENDING
-
     def _note_lease(self, event: Event, now: float) -> None:
         """Whether the lease is held, when this has come."""
         lease = self.lease
         match event:
             case msg.Beat(node, echo=echo):
                 if lease.answered(node, echo, now):
-                    self._beat_at = now
-                is_known = node in self.nodes.alive or node in self.nodes.witnesses
-                if self._lapse.since is not None and is_known:
-                    self.nodes.has_sent(node, now)
+                    self._beats.ask(now)
+                if self._lapse.since is not None:
+                    self.cycles.has_sent(node, now)
             case LauncherEnded(node):
                 lease.died(node, now)
             case msg.Leave(node):
                 lease.left(node)
             case msg.Offer():
-                has_formed = self._rounds.formed is not None
-                if self._takeover.offered(event, now, has_formed=has_formed):
+                if self._takeover.offered(event, now, has_formed=self.cycles.has_formed):
                     self._lapse.others_until()
             case Superseded(term, node):
                 self._takeover.superseded_by(term, node)
-        is_needed = self.phase in (LeaderPhase.FORMING, LeaderPhase.RUNNING)
-        if self._lapse.note(now, self._sleep.woke_at, is_needed=is_needed):
-            self._publish_beat(now)  # it grants time to the ranks that the next round starts
+        if self._lapse.note(now, self._sleep.woke_at, is_needed=self.cycles.is_open):
+            # It grants time to the ranks that the next round starts.
+            self._effects.append(self._beats.next(now))
             # It was cut off itself: one majority answers first, and the others may be as well.
-            self._excuse_others(Excuse(now, self.pace.ask_s))
+            self.cycles.excuse_others(Excuse(now, self.pace.ask_s))
+
+    def _leaves_job(self, event: Abdicate, now: float) -> bool:
+        """The others go on, or may: without a lease this leader ends no job."""
+        may_move = event.can_move or not self.lease.is_held(now)
+        return may_move and self.phase is not JobPhase.ENDING
 
     def _step_down_if_due(self, now: float) -> None:
         takeover = self._takeover
@@ -259,685 +196,5 @@ class Leader:
         if ranks_s and not takeover.knows_too_little and not takeover.superseded:
             return
         why = takeover.superseded or "no majority of its launchers has answered it"
-        self._publish(msg.Resigned(why, stays=True, ranks_s=ranks_s))
-        self._effects.append(StepDown(why, ranks_s))
-        self.phase = LeaderPhase.CLOSED
-
-    def _on_waking(self, now: float) -> None:
-        """A leader that slept ends nothing for a silence that it overslept."""
-        excuse = self._sleep.called(now)
-        if excuse is None:
-            return
-        self._excuse_others(excuse)
-        self._lapse.woke(now)
-        self._forming.join_by += excuse.late_s
-        self._close_by += excuse.late_s
-
-    def _excuse_others(self, excuse: Excuse) -> None:
-        limit_s, before = self.pace.silence_s, self.nodes.excuse
-        if before is None or before.extend(0.0, limit_s) < excuse.extend(0.0, limit_s):
-            self.nodes.excuse = excuse
-
-    # ------------------------------------------------------------ nodes come and go
-    def _on_message(self, message: msg.Message, now: float) -> None:
-        node = message.node
-        if self.nodes.is_gone(node):
-            # It lives after all, but its place may be another's by now: it is refused, once.
-            refusal = self.nodes.refusal(message)
-            if isinstance(message, msg.Offer) and node in self.nodes.silent:
-                # On another connection than the one that a refusal before may have been sent on.
-                refusal = words.silent_for(self.nodes.silent[node])
-            if refusal is not None:
-                may_return = node in self.nodes.silent and self.phase is not LeaderPhase.ENDING
-                self._publish(msg.NodeRefused(node, refusal, may_return=may_return))
-            return
-        join = message.join if isinstance(message, msg.Offer) else message
-        is_witness = isinstance(join, msg.Join) and join.desc.is_witness
-        if is_witness or node in self.nodes.witnesses:
-            self._on_witness(message, now)
-            return
-        if node in self.nodes.alive:
-            if node in self.nodes.awaited:
-                silent = f"after {self.nodes.silence_of(node, now):.1f} s of silence"
-                self._note("info", f"{self.nodes.shown(node)} sends messages again, {silent}")
-            self.nodes.has_sent(node, now)
-        elif isinstance(message, msg.Leave):
-            self.nodes.never_joins(message)
-            self._end_if_alone(message, now)
-            return
-        elif not isinstance(message, msg.Join | msg.Offer):
-            return  # overtook its sender's join, or its sender is no launcher of the job
-        match message:
-            case msg.Join():
-                self._on_join(message, now)
-            case msg.Offer(join=join):
-                if self.phase is LeaderPhase.ENDING and self.end is not None:
-                    self._publish(self.end)  # it may have missed the first
-                    return
-                if self._has_missed_round(message):
-                    # The others wait for its ranks.
-                    self._publish(self._rounds.once_more(node))
-                    return
-                self._note_more(message, now)
-                if message.term > self.term or self.phase is LeaderPhase.FORMING:
-                    # It has ended its ranks, or has missed the round, and maybe its stop, too.
-                    join = join.but(have_cycle=max(join.have_cycle, self.cycle))
-                    self._on_return(join, now)
-                self._on_join(join, now)
-            case msg.StateChanged():
-                self._on_state(message, now)
-            case msg.Leave(why=why, text=text):
-                self.nodes.note_unfit(message)
-                self._end_if_alone(message, now)
-                is_over = why is LeaveWhy.FINISHED and not text
-                self._lose(
-                    node, f"{why.value}: {text}" if text else why.value, now, is_over=is_over
-                )
-            case msg.ControlAsked(action=action):
-                if action == SHUTDOWN:
-                    self._note_shut_down(message)
-                    self._forming.awaited.discard(node)  # it does not join again
-                    if self.phase is not LeaderPhase.FORMING:
-                        self._end_shut_down(now)
-            case msg.Suspect():
-                self._on_suspect(message, now)
-            case msg.Digests():
-                self.incidents.answered(message)
-            case msg.SnapshotCosts():
-                runs = self.phase is LeaderPhase.RUNNING
-                cadence = (
-                    self._state.cost(message, self.cycle, self._running.states) if runs else None
-                )
-                if cadence is not None:
-                    self._publish(cadence)
-                    self._keeping.set_cadence(cadence.every)
-            case msg.Missed() if self.phase is LeaderPhase.RUNNING:
-                self._effects += self._keeping.missed(message, now)
-            case msg.Complete() if self.phase is LeaderPhase.RUNNING:
-                self._effects += self._keeping.complete(message, now)
-            case msg.Missed() | msg.Complete():
-                pass  # of a cycle that is over
-            case msg.Beat(reported=reported, received=received):
-                self._reported = max(self._reported, reported)
-                self._note_received(node, received, now)
-            case _:
-                assert_never(message)
-
-    def _on_witness(self, message: msg.Message, now: float) -> None:
-        """It may have a vote, and no part in anything else."""
-        node = message.node
-        if node in self.nodes.witnesses:
-            self.nodes.has_sent(node, now)
-        match message:
-            case msg.Join():
-                self._on_witness_join(message, now)
-            case msg.Offer(join=join):
-                self._note_more(message, now)
-                self._on_witness_join(join, now)
-            case msg.Leave(why=why, text=text):
-                self._lose_witness(node, text or why.value)
-            case msg.Beat(received=received):
-                self._note_received(node, received, now)
-            case _:
-                pass  # of ranks, which it has not
-
-    def _on_witness_join(self, join: msg.Join, now: float) -> None:
-        if self.nodes.join(join, now):
-            self._effects.append(WitnessMoved(join.node))
-            self._note("info", f"the witness on {self.nodes.shown(join.node)} is here")
-        if self.phase is LeaderPhase.ENDING and self.end is not None:
-            self._publish(self.end)  # it may have missed the first, as it looked for a leader
-
-    def _lose_witness(self, node: str, why: str, *, silent_s: float | None = None) -> None:
-        lost = words.lost(f"the witness on {self.nodes.shown(node)}", why, silent_s)
-        self.nodes.lose(node, why, silent_s)
-        self._effects.append(WitnessMoved(node, why))
-        if self.phase is not LeaderPhase.ENDING:
-            self._note("warning", f"{lost}: the job continues without it")
-
-    def _note_received(self, node: str, version: tuple[int, ...], now: float) -> None:
-        if self._rounds.is_last_known(version):
-            self._on_received(node, now)
-
-    def _note_shut_down(self, control: msg.ControlAsked) -> None:
-        rank, name = control.rank, self.nodes.shown(control.node)
-        asked_by = f"rank {rank} on {name}" if rank >= 0 else name
-        self._restarts.shut_down = f"{asked_by} asked to shut the workload down: {control.text}"
-
-    def _end_if_alone(self, leave: msg.Leave, now: float) -> None:
-        """A job that can have no other node is over when its node leaves."""
-        ending = _ENDS_WITH.get(leave.why)
-        if ending is None or not self.rules.is_of_one:
-            return
-        if self._restarts.cause is not None and leave.why is LeaveWhy.EXCLUDED:
-            ending = self._restarts.why_over() or ending
-        self._end(ending, leave.text or leave.why.value, now)
-
-    def _on_join(self, join: msg.Join, now: float) -> None:
-        node = join.node
-        self._takeover.joined(join)
-        was_in_it = node in self._running.states
-        if was_in_it and (self.phase is LeaderPhase.RUNNING or join.have_cycle < self.cycle):
-            return  # a late copy: an active node joins again only after a Stop
-        if node not in self.nodes.alive and self._refuses_workload(join):
-            return
-        is_new = self.nodes.join(join, now)
-        self._state.joined(join)
-        self._takeover.account_for(node)
-        if self.phase is LeaderPhase.ENDING:
-            if is_new and self.end is not None:
-                self._publish(self.end)  # it may have missed the first
-            return
-        if node in self._forming.awaited:
-            self._forming.awaited.discard(node)
-            if join.failure is not None:
-                self._restarts.reported(node, join.failure)
-        self.nodes.ready[node] = None
-        self._forming.is_hopeless = False
-        if self.phase is LeaderPhase.RUNNING and is_new:
-            self._running.joined(node, self._restarts.started_at)
-
-    def _has_missed_round(self, offer: msg.Offer) -> bool:
-        """It has a place in the cycle that runs, and has looked for another leader instead."""
-        formed = self._rounds.formed
-        if formed is None or not self._is_at_work(offer.node):
-            return False
-        is_healthy = self._running.states[offer.node] is NodeState.HEALTHY
-        return is_healthy and offer.last < formed.version and offer.join.have_cycle < self.cycle
-
-    def _on_return(self, join: msg.Join, now: float) -> None:
-        """It could not reach this leader, has ended its ranks, and looked for another leader."""
-        if self.phase is not LeaderPhase.RUNNING or join.node not in self._running.states:
-            return
-        if self._is_at_work(join.node):
-            cause = "nothing came from the leader, and it stopped its ranks"
-            report = msg.FailureReport(f"{self.nodes.shown(join.node)} was cut off: {cause}")
-            self._running.set_state(join.node, NodeState.FAILED)
-            self._restarts.reported(join.node, report)
-            self._judge(report.cause, join.node, now, StopWhy.LOST)
-        if self.phase is LeaderPhase.RUNNING:
-            self._returned[join.node] = join
-
-    def _note_more(self, offer: msg.Offer, now: float) -> None:
-        """It knows a later round: that one spent its restarts, and the death of its leader one."""
-        if offer.last and offer.last[0] == self.term and self._rounds.formed is not None:
-            return  # a round of this leader
-        if self._takeover.knows_later_round(offer):
-            used, most = offer.restarts_used + 1, self.rules.max_restarts
-            self._restarts.at_least(
-                used if self.rules.restarts_period_s is not None else min(used, most), now
-            )
-
-    def _refuses_workload(self, join: msg.Join) -> bool:
-        """Refuse a launcher of another job, before it has a place; report any other difference."""
-        job, desc = self.rules.workload, join.desc
-        found = difference(job, desc.workload)
-        if found is None:
-            return False
-        if not found.is_another_job:
-            if not self._has_reported_difference:
-                self._has_reported_difference = True
-                self._note("warning", words.differs(desc, found))
-            return False
-        why = words.another_job(desc, found)
-        self.nodes.refuse(join.node)
-        self._publish(msg.NodeRefused(join.node, why))
-        self._note("warning", f"a launcher was refused: {why}")
-        return True
-
-    def _lose(
-        self,
-        node: str,
-        why: str,
-        now: float,
-        *,
-        silent_s: float | None = None,
-        is_over: bool = False,
-    ) -> None:
-        """Out of the job, by its message (None) or its silence; ``is_over``: so is the job."""
-        lost = words.lost(self.nodes.shown(node), why, silent_s)
-        self.nodes.lose(node, why, silent_s)
-        self.incidents.lost(node, lost)
-        self._state.lost(node)
-        is_missed = node in self._forming.awaited or self._is_at_work(node)
-        if silent_s is not None and is_missed:
-            self._restarts.lost(node, lost)
-        self._forming.forget(node)
-        if not is_over and not self.rules.is_of_one:
-            self._note("warning", lost)
-        if self._is_at_work(node):
-            self._running.set_state(node, None)
-            self._judge(lost, node, now, StopWhy.LOST)
-
-    def _is_at_work(self, node: str) -> bool:
-        """Whether it is in the cycle that runs, and has not completed it."""
-        return self.phase is LeaderPhase.RUNNING and self._running.is_at_work(node)
-
-    # ------------------------------------------------------------ a cycle forms
-    def _begin(self, now: float) -> None:
-        self.phase = LeaderPhase.FORMING
-        self._beat_at = now
-        self._open(now)
-        if self.inherited is not None:
-            self._inherit(self.inherited, now)
-            return
-        workload = self.rules.workload
-        if workload is not None and not workload.is_named and not self.rules.is_of_one:
-            self._note("warning", words.unnamed_job())
-
-    def _inherit(self, before: Leads, now: float) -> None:
-        """Go on with the job of a leader that has died."""
-        formed, stop = before.round, before.stop
-        self.cycle = formed.cycle
-        self._running.ranks = {place.node: place.group_rank for place in formed.places}
-        self.lease.inherit(before.electorates, before.leases_until)
-        self._lapse.begin(now)
-        self._state.inherit(formed)
-        self._keeping.kept = formed.beginning.kept if formed.beginning is not None else None
-        self.incidents.number = before.incident
-        restarts = self._restarts
-        restarts.inherit(formed.restarts_used, formed.restarts_left, now)
-        wait_s = 0.0
-        if stop is None:
-            cause = f"the launcher that led the job is lost: {before.text}"
-            wait_s, _ = restarts.failed(cause, formed.leader, now)
-        elif stop.why is not StopWhy.GROWTH:
-            wait_s, _ = restarts.failed(stop.cause, stop.node or "", now)
-        self._open(max(now + wait_s, before.ranks_until))
-        self._takeover.begin(before, now + wait_s)
-        for offer in before.offers:
-            if offer.join.desc.is_witness:
-                self._on_witness_join(offer.join, now)
-            else:
-                self._on_join(offer.join, now)
-        self._takeover.start_early_if_sure()
-
-    def _open(self, earliest_at: float) -> None:
-        self._forming.open(self.cycle, earliest_at)
-        self._news.forget()
-
-    def _try_to_form(self, now: float) -> None:
-        """Form the round if nothing is missing, or say when it can be."""
-        forming = self._forming
-        forming.form_at = None
-        late = now >= forming.join_by
-        if late and self._running.is_last and self._restarts.cause is None and forming.awaited:
-            # Enough may be there; but the others' ranks may live, and no restart is left.
-            self._end(Ending.FAILED, words.ranks_not_gone(forming), now)
-            return
-        if late:
-            for node in sorted(forming.awaited):
-                self._refuse(node, words.not_back(forming), now)
-        if forming.awaited:
-            return
-        forming.form_at = None if late else self._restarts.waits_until(now)
-        if forming.form_at is not None:
-            return
-        self._decide(now)
-        if self.phase is not LeaderPhase.FORMING:
-            return
-        if forming.is_too_small_for_good() and not late:
-            forming.form_at = forming.complete_at
-            if now >= forming.form_at:
-                self._end(Ending.NO_NODE_LEFT, words.too_small(forming), now)
-            return
-        at = forming.can_form_at(now)
-        if at is not None:
-            if now < at and not late:
-                forming.form_at = at
-                return
-            self._form(now)
-        if late and self.phase is LeaderPhase.FORMING:
-            self._end(Ending.TOO_FEW, words.too_few(forming), now)
-
-    def _decide(self, now: float) -> None:
-        """All survivors are back: is there another cycle?"""
-        restarts = self._restarts
-        if restarts.cause is None:
-            if restarts.shut_down is not None:
-                self._end_shut_down(now)
-            return
-        over = restarts.decided()
-        if over is Ending.SHUT_DOWN:
-            self._end_shut_down(now)
-        elif over is not None:
-            cause = restarts.ended_by.cause if restarts.ended_by is not None else ""
-            stopped = self.cycle if restarts.was_said else -1
-            self._end(over, cause, now, restarts.why_no_restart(over), stopped)
-
-    def _end_shut_down(self, now: float) -> None:
-        assert self._restarts.shut_down is not None
-        self._end(Ending.SHUT_DOWN, self._restarts.shut_down, now)
-
-    def _form(self, now: float) -> None:
-        assignment = self._assign(now)
-        if assignment is None:
-            return
-        self.cycle = max(self.cycle, self._takeover.newest) + 1
-        self.phase = LeaderPhase.RUNNING
-        places = assignment.places
-        for place in places:
-            del self.nodes.ready[place.node]
-        self._held = None
-        self._news.forget()
-        ended_by = self._restarts.ended_by
-        self._restarts.cycle_started(now)
-        parts = self._keepers(places)
-        self._takeover.formed()
-        beginning = self._state.begin(
-            self.cycle, self.term, places, self._keeping.kept, may_move=bool(parts)
-        )
-        bare = msg.Round(
-            cycle=self.cycle,
-            places=places,
-            spares=assignment.spares,
-            world_size=assignment.world_size,
-            master_addr=places[0].addr,
-            master_port=self.nodes.alive[places[0].node].port,
-            restarts_used=self.restarts_used,
-            ended_by=ended_by,
-            workload=self.rules.workload,
-            is_last=self._restarts.is_none_left,
-            restarts_left=self._restarts.left,
-            beginning=self._keeping.with_age(beginning, now),
-            keepers=parts,
-        )
-        formed = self._rounds.form(bare)
-        self._running.began(assignment.group_ranks, is_last=formed.is_last)
-        self._publish_round(formed, now)
-        self._keeping.begin(formed, now)
-        self.incidents.cycle_began(formed)
-        if self.cycle == 0 and self.rules.reads_iterations:
-            self._effects.append(ReadIteration(first=True))
-        for note in assignment.notes:
-            if note not in self._noted:
-                self._noted.add(note)
-                self._note("info", words.assignment_note(note))
-
-    def _keepers(self, places: Iterable[msg.CyclePlace]) -> tuple[msg.Keeper, ...]:
-        if not self.rules.snapshot_keep_s:
-            return ()
-        nodes = [self.nodes.alive[place.node] for place in places]
-        parts = keepers(nodes)
-        if not parts and not self._has_noted_keepers:
-            self._has_noted_keepers = True
-            self._note("warning", words.no_keepers(nodes))
-        return parts
-
-    def _publish_round(self, formed: msg.Round, now: float) -> None:
-        self._rounds.published(formed, now)
-        self._publish(formed)
-        if not self.rules.is_of_one:
-            self._beat_at = now  # a launcher that dies soon after has answered it
-        self._on_received(self.home, now)
-
-    def _on_received(self, node: str, now: float) -> None:
-        if self.lease.received(node):
-            self._beat_at = now  # they should know soon
-
-    @property
-    def term(self) -> int:
-        """Greater than that of each leader before; 0: there was none."""
-        return self._takeover.term
-
-    def _assign(self, now: float) -> Assignment | None:
-        """Ranks for the nodes that are ready, less those that can't have any; None: not now."""
-        forming, nodes = self._forming, self.nodes
-        while not forming.is_hopeless and not nodes.awaits_claimants:
-            ready = [nodes.alive[node] for node in nodes.ready]
-            try:
-                return assign(ready, self.rules.nodes, self._running.ranks)
-            except AssignmentError as error:
-                forming.why_not = error
-                refused = nodes.at_fault(error, self.pace.beat_s)
-                for node in refused:
-                    self._refuse(node, str(error), now)
-                forming.is_hopeless = not refused and not nodes.has_open_claims
-        return None
-
-    def _refuse(self, node: str, why: str, now: float) -> None:
-        """The node stays out of the job."""
-        self._publish(msg.NodeRefused(node, why))
-        self._lose(node, why, now)
-
-    # ------------------------------------------------------------ news for launchers that wait
-    def _gather_news(self, now: float) -> None:
-        news: tuple[object, ...] | None = None
-        is_decided = self._restarts.cause is None
-        if self.phase is LeaderPhase.FORMING:
-            news = self._forming.news(is_decided=is_decided)
-        elif self.phase is LeaderPhase.RUNNING and self._running.newcomer:
-            news = (len(self.nodes.ready),)
-        if not self._news.are_due(news, self.cycle, now):
-            return
-        if self.phase is LeaderPhase.FORMING:
-            self._news.text = words.wait_for_cycle(self._forming, now, is_decided=is_decided)
-        else:
-            self._news.text = words.wait_for_place(self._running, self.cycle, now)
-        self._publish_beat(now)
-
-    # ------------------------------------------------------------ a cycle runs
-    def _on_state(self, message: msg.StateChanged, now: float) -> None:
-        node, state = message.node, message.state
-        known = self._running.states.get(node)
-        if message.cycle != self.cycle or known is None:
-            return  # of another cycle, or not in this one
-        restarts = self._restarts
-        restarts.may_restart = restarts.may_restart and message.may_restart
-        if message.asks is not None and message.asks.action == SHUTDOWN:
-            self._note_shut_down(message.asks)
-        if self.phase is LeaderPhase.FORMING and restarts.cause is None and not message.may_restart:
-            # The report of the first failure may arrive last.
-            why_no_restart = restarts.why_no_restart(Ending.NO_USE)
-            self._end(Ending.NO_USE, message.failure.cause, now, why_no_restart)
-        failure, why = message.failure, StopWhy.FAILURE
-        if message.unheard_s:
-            failure, why = self._why_unheard(message, now)
-        if self.phase is LeaderPhase.FORMING and message.unheard_s:  # of this cycle: others lost it
-            restarts.reported(node, failure)
-        if self.phase is not LeaderPhase.RUNNING or not self._running.is_news(node, state):
-            return  # decided, or overtaken by worse news
-        self._running.set_state(node, state)
-        if failure.cause and state is not NodeState.LEAVING:
-            restarts.reported(node, failure)
-        self._judge(failure.cause, node, now, why)
-
-    def _why_unheard(
-        self, state: msg.StateChanged, now: float
-    ) -> tuple[msg.FailureReport, StopWhy]:
-        """A node ended its ranks, because the leader was silent: cut off, or asleep.
-
-        A leader that slept has just woken up, as the node has waited for that.
-        """
-        name = self.nodes.shown(state.node)
-        if now - self._sleep.woke_at > self.pace.silence_s:
-            cause = words.cut_off(name, state.failure.cause)
-            return msg.FailureReport(cause), StopWhy.LOST
-        cause = words.leader_slept(self._sleep.slept_s, name, state.unheard_s)
-        return msg.FailureReport(cause), StopWhy.LEADER_SLEPT
-
-    def _judge(self, cause: str, node: str, now: float, why: StopWhy) -> None:
-        """One node's state changed: does the cycle go on?"""
-        if (over := self._running.over(cause)) is None:
-            return
-        ending, cause = over
-        if ending is Ending.SUCCEEDED:
-            self._end(ending, cause, now)
-        else:
-            self._fail(cause, node, why, now)
-
-    def _on_suspect(self, suspect: msg.Suspect, now: float) -> None:
-        runs = self.phase is LeaderPhase.RUNNING and suspect.cycle == self.cycle
-        if runs and suspect.node in self._running.states and self.incidents.is_news(suspect):
-            alive = self.nodes.alive
-            hosts = {n: alive[n].hostname if n in alive else None for n in self._running.states}
-            self._publish(self.incidents.open(suspect, hosts, now))
-
-    def _conclude_incident(self, now: float) -> None:
-        why_last = "no restart is left" if self._restarts.no_other_follows else ""
-        if (judged := self.incidents.judged(now, why_last)) is None:
-            return
-        self._publish(judged)
-        held, self._held = self._held, None
-        if held is not None:
-            self._fail(*held, now)
-
-    def _fail(self, cause: str, node: str, why: StopWhy, now: float) -> None:
-        if self.incidents.is_open:  # K-2: ranks that are stopped show nothing any more
-            self._held = self._held or (cause, node, why)
-            return
-        wait_s, over = self._restarts.failed(cause, node, now)
-        self._stop(cause, node, now + wait_s, why, over)
-        if self.rules.reads_iterations and node in self.nodes.alive:
-            self._restarts.reads_iteration(now)
-            self._effects.append(ReadIteration(first=False))
-
-    def _stop(
-        self, cause: str, node: str, earliest_at: float, why: StopWhy, over: Ending | None = None
-    ) -> None:
-        self.phase = LeaderPhase.FORMING
-        self._keeping.stop()
-        restarts = self._restarts
-        self.nodes.awaited.clear()
-        self._publish(
-            msg.StopCycle(
-                self.cycle,
-                cause,
-                node,
-                restarts.left,
-                no_restart="" if over is None else restarts.why_no_restart(over),
-                silent_s=self.nodes.silent.get(node, 0.0),
-                over="" if over is None else over.name,
-                why=why,
-                failure=msg.FailureReport() if why is StopWhy.GROWTH else restarts.of_node(node),
-            )
-        )
-        self._forming.awaited = {node for node in self._running.states if node in self.nodes.alive}
-        self._open(earliest_at)
-
-    def _grow(self, now: float) -> None:
-        if (cause := self._running.why_grow(now)) is not None:
-            self._stop(cause, self._running.newcomer, now, StopWhy.GROWTH)
-
-    # ------------------------------------------------------------ the end, and time
-    def _end(
-        self, ending: Ending, cause: str, now: float, why: str = "", stopped: int = -1
-    ) -> None:
-        """For ``why`` and ``stopped`` see :class:`.End`."""
-        if self.phase is LeaderPhase.ENDING:
-            return
-        self.phase = LeaderPhase.ENDING
-        self._lapse.over()
-        self._close_by = now + self.rules.linger_s
-        self.end = msg.End(
-            _OUTCOMES.get(ending, JobOutcome.FAILED),
-            self._restarts.exit_code(ending),
-            cause,
-            why,
-            workload=self.rules.workload,
-            over=ending.name,
-            stopped=stopped,
-        )
-        self._publish(self.end)
-        self.nodes.awaited.clear()
-        self._on_silence(now)
-
-    def _on_time(self, now: float) -> None:
-        if self.phase is LeaderPhase.CLOSED:
-            return
-        may_act = self.phase in (LeaderPhase.FORMING, LeaderPhase.RUNNING)
-        if self._lapse.since is not None or (self._takeover.superseded and may_act):
-            self._step_down_if_due(now)
-        else:
-            self._decide_in_time(now)
-        if self.phase in (LeaderPhase.NEW, LeaderPhase.CLOSED):
-            return
-        if now >= self._beat_at:
-            self._publish_beat(now)
-
-    def _decide_in_time(self, now: float) -> None:
-        self._on_silence(now)
-        if self.phase is LeaderPhase.RUNNING:
-            self._conclude_incident(now)
-        may_grow = self.phase is LeaderPhase.RUNNING and not self.incidents.is_open
-        grow_at = self._running.grow_at
-        if may_grow and grow_at is not None and now >= grow_at:
-            self._grow(now)
-        if self.phase is LeaderPhase.RUNNING and now >= self._rounds.revise_at():
-            self._publish_round(self._rounds.revised(), now)
-        self._on_silence(now)  # the cycle may have been stopped since
-        if self.phase is LeaderPhase.FORMING:
-            returned, self._returned = self._returned, {}
-            for join in returned.values():
-                if join.node in self.nodes.alive:
-                    self._on_join(join, now)
-            self._try_to_form(now)
-        if self.phase is LeaderPhase.RUNNING:
-            self._effects += self._keeping.time_passed(now)
-        if self.phase is LeaderPhase.ENDING and (not self.nodes.alive or now >= self._close_by):
-            self.phase = LeaderPhase.CLOSED
-            self._effects.append(Close(tuple(self.nodes.alive)))
-            return
-        self._gather_news(now)
-
-    def _on_silence(self, now: float) -> None:
-        """Give up nodes that were silent for too long, or report that they are awaited."""
-        silence_s = self.pace.silence_s
-        while (silent := self.nodes.next_silent(silence_s, now)) is not None:
-            node, silent_s = silent
-            if node in self.nodes.witnesses:
-                self._lose_witness(node, words.silent_for(silent_s), silent_s=silent_s)
-            elif self._waits_for(node):
-                self.nodes.awaited.add(node)
-                self._note("warning", words.is_awaited(self.nodes.shown(node), silent_s))
-            else:
-                self._lose(node, words.silent_for(silent_s), now, silent_s=silent_s)
-        while self.phase is LeaderPhase.RUNNING and now >= self._running.awaited_until():
-            longest = self.nodes.longest_awaited(silence_s)
-            assert longest is not None
-            silent_s = self.nodes.silence_of(longest[0], now)
-            self._lose(longest[0], words.silent_for(silent_s), now, silent_s=silent_s)
-
-    def _waits_for(self, node: str) -> bool:
-        """Whether a node of the last cycle may still have ranks: no other can take its place."""
-        if not self._running.is_last or node not in self._running.states:
-            return False
-        if self.phase is LeaderPhase.FORMING:
-            return self._restarts.cause is None and node in self._forming.awaited
-        return self._is_at_work(node)
-
-    def _publish_beat(self, now: float) -> None:
-        self._beat_at = now + self.pace.beat_s
-        news = self._news
-        self._publish(
-            msg.LeaderBeat(
-                news.text,
-                self.term,
-                self._reported,
-                news.number,
-                self._rounds.settled,
-                self.lease.beat(now),
-                self.lease.left_s(now),
-                now,
-            )
-        )
-
-    def _publish(self, decision: msg.Decision) -> None:
-        self._effects.append(decision)
-
-    def _note(self, level: str, text: str) -> None:
-        self._effects.append(Note(level, text))
-
-
-_ENDS_WITH = {
-    LeaveWhy.EXCLUDED: Ending.EXCLUDED,
-    LeaveWhy.UNHEALTHY: Ending.NO_NODE_LEFT,
-    LeaveWhy.SIGNALLED: Ending.SIGNALLED,
-    LeaveWhy.STUCK: Ending.STUCK,
-    LeaveWhy.FENCED: Ending.LEADER_LOST,
-}
-"""How a job of one node ends when that leaves; after FINISHED it is over already."""
-_OUTCOMES = {
-    Ending.SUCCEEDED: JobOutcome.SUCCEEDED,
-    Ending.SHUT_DOWN: JobOutcome.SHUT_DOWN,
-}
+        self._effects += [msg.Resigned(why, stays=True, ranks_s=ranks_s), StepDown(why, ranks_s)]
+        self.cycles.close()

@@ -32,7 +32,9 @@ class Superseded(Value):
     node: str
 
 
-Event = Begin | msg.Message | IterationRead | Abdicate | LauncherEnded | Superseded | TimePassed
+JobEvent = Begin | msg.Message | IterationRead | Abdicate | LauncherEnded
+"""Concerns the job."""
+Event = JobEvent | Superseded | TimePassed
 
 
 # ---------------------------------------------------------------- effects

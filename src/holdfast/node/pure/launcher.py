@@ -43,8 +43,9 @@ from holdfast.base.pure.common_events import (
 from holdfast.base.pure.deadlines import earliest
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.failure import signal_name
+from holdfast.job.pure.cycles import JobPhase
 from holdfast.job.pure.exit_codes import of_a_host
-from holdfast.job.pure.leader import Leader, LeaderPhase
+from holdfast.job.pure.leader import Leader
 from holdfast.job.pure.leader_messages import (
     Abdicate,
     Close,
@@ -572,7 +573,7 @@ class Launcher:
     def _finish_if_due(self) -> None:
         if (last := self._last_words) is None:
             return
-        done = self.leader is None or self.leader.phase is LeaderPhase.CLOSED
+        done = self.leader is None or self.leader.phase is JobPhase.CLOSED
         of_others = self._end_of_others.exit_code if self._end_of_others is not None else None
         code = of_a_host(last.exit_code, of_others)
         if self.finished is None and (done or not self.rules.is_of_one):
