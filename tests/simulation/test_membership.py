@@ -414,7 +414,7 @@ class TakesAnyJob(Leader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.cycles._refuses_workload = lambda _join: False  # type: ignore[method-assign]
+        self.cycles._admission.workload = None
 
 
 def first_violation(hosts: int, seeds: int, **options: object) -> Violation | None:

@@ -9,8 +9,9 @@ which news, ``nodes.py`` the launchers that are there, ``forming.py`` when the n
 ``running.py`` whether the one that runs continues, ``restarts.py`` whether there is another,
 ``rounds.py`` which launchers a round gives a vote, ``takeover.py`` the job of the leader before,
 ``leader_lease.py`` how long it may lead, ``lapse.py`` how long it waits for its lease,
-``incidents.py`` evidence of all ranks when one hangs, ``state_choice.py`` the snapshot that a cycle
-begins from, ``keeping.py`` the steps kept at other nodes, ``assign.py`` the ranks of each node,
-``rules.py`` the job's configuration, ``workload.py`` which launchers belong to it, and which come
-after its end, ``job_words.py`` its facts in words, ``exit_codes.py``.
+``incidents.py`` evidence of all ranks when one hangs, ``job_snapshots.py`` with ``state_choice.py``
+the snapshot that a cycle begins from, and with ``keeping.py`` the steps kept at other nodes,
+``assign.py`` the ranks of each node, ``rules.py`` the job's configuration, ``workload.py`` and
+``job_admission.py`` which launchers belong to it, and which come after its end, ``job_words.py``
+its facts in words, ``exit_codes.py``.
 """

@@ -33,7 +33,6 @@ a Stop comes exactly one Round or End, in bounded time.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from holdfast.base.pure.common_events import Begin, IterationRead, Note
@@ -45,7 +44,8 @@ from holdfast.job.pure.assign import Assignment, AssignmentError, AssignmentNote
 from holdfast.job.pure.exit_codes import Ending
 from holdfast.job.pure.forming import Forming
 from holdfast.job.pure.incidents import Incidents
-from holdfast.job.pure.keeping import Keeping, keepers
+from holdfast.job.pure.job_admission import JobAdmission
+from holdfast.job.pure.job_snapshots import JobSnapshots
 from holdfast.job.pure.leader_beats import LeaderBeats
 from holdfast.job.pure.leader_lease import LeaderLease
 from holdfast.job.pure.leader_messages import (
@@ -64,11 +64,9 @@ from holdfast.job.pure.rounds import Rounds
 from holdfast.job.pure.rules import Rules
 from holdfast.job.pure.running import RunningCycle
 from holdfast.job.pure.sleep import SleepDetector
-from holdfast.job.pure.state_choice import StateChoice
 from holdfast.job.pure.succession_messages import Leads
 from holdfast.job.pure.takeover import Takeover
 from holdfast.job.pure.timing import Pace
-from holdfast.job.pure.workload import difference
 
 
 class JobPhase(enum.Enum):
@@ -110,8 +108,6 @@ class JobCycles:
     """Launchers whose ranks have ended in a cycle that goes on without them."""
     _held: tuple[str, str, StopWhy] | None = field(default=None, init=False)
     """Cause and node of a failure that stops the cycle when the open incident is judged."""
-    _has_reported_difference: bool = field(default=False, init=False)
-    _has_noted_keepers: bool = field(default=False, init=False)
     _close_by: float = field(default=0.0, init=False)
     _effects: list[Effect] = field(default_factory=list, init=False)
 
@@ -120,8 +116,8 @@ class JobCycles:
         self._forming, self._running = Forming(*about), RunningCycle(*about)
         self._restarts = Restarts(self.rules)
         self.incidents = Incidents(self.rules.evidence_s, self.rules.stall)
-        self._state = StateChoice(self.rules.snapshot_progress)
-        self._keeping = Keeping(self.rules.snapshot_keep_s)
+        self._snapshots = JobSnapshots(self.rules)
+        self._admission = JobAdmission(self.rules.workload, self.nodes)
         self.takeover = Takeover(self.inherited, self._forming, self.lease)
         before, term = None if self.inherited is None else self.inherited.round, self.takeover.term
         self._rounds = Rounds(self.home, term, before, self.nodes, self.lease)
@@ -155,7 +151,7 @@ class JobCycles:
             due_at = self.incidents.until or self._running.grow_at
             at = at if due_at is None else min(at, due_at)
             at = min(
-                at, self._running.awaited_until(), self._rounds.revise_at(), self._keeping.due_at
+                at, self._running.awaited_until(), self._rounds.revise_at(), self._snapshots.due_at
             )
         elif self.phase is JobPhase.ENDING:
             at = min(at, self._close_by)
@@ -205,14 +201,9 @@ class JobCycles:
     def _on_message(self, message: msg.Message, now: float) -> None:
         node = message.node
         if self.nodes.is_gone(node):
-            # It lives after all, but its place may be another's by now: it is refused, once.
-            refusal = self.nodes.refusal(message)
-            if isinstance(message, msg.Offer) and node in self.nodes.silent:
-                # On another connection than the one that a refusal before may have been sent on.
-                refusal = words.silent_for(self.nodes.silent[node])
-            if refusal is not None:
-                may_return = node in self.nodes.silent and self.phase is not JobPhase.ENDING
-                self._publish(msg.NodeRefused(node, refusal, may_return=may_return))
+            is_over = self.phase is JobPhase.ENDING
+            if (refusal := self._admission.refusal(message, is_over=is_over)) is not None:
+                self._publish(refusal)
             return
         join = message.join if isinstance(message, msg.Offer) else message
         is_witness = isinstance(join, msg.Join) and join.desc.is_witness
@@ -266,20 +257,10 @@ class JobCycles:
                 self._on_suspect(message, now)
             case msg.Digests():
                 self.incidents.answered(message)
-            case msg.SnapshotCosts():
-                runs = self.phase is JobPhase.RUNNING
-                cadence = (
-                    self._state.cost(message, self.cycle, self._running.states) if runs else None
-                )
-                if cadence is not None:
-                    self._publish(cadence)
-                    self._keeping.set_cadence(cadence.every)
-            case msg.Missed() if self.phase is JobPhase.RUNNING:
-                self._effects += self._keeping.missed(message, now)
-            case msg.Complete() if self.phase is JobPhase.RUNNING:
-                self._effects += self._keeping.complete(message, now)
-            case msg.Missed() | msg.Complete():
-                pass  # of a cycle that is over
+            case msg.SnapshotCosts() | msg.Missed() | msg.Complete():
+                if self.phase is JobPhase.RUNNING:  # else they are of a cycle that is over
+                    about = message, self.cycle, self._running.states
+                    self._effects += self._snapshots.on_message(*about, now)
             case msg.Beat(reported=reported, received=received):
                 self.beats.reported(reported)
                 self._note_received(node, received, now)
@@ -342,10 +323,13 @@ class JobCycles:
         was_in_it = node in self._running.states
         if was_in_it and (self.phase is JobPhase.RUNNING or join.have_cycle < self.cycle):
             return  # a late copy: an active node joins again only after a Stop
-        if node not in self.nodes.alive and self._refuses_workload(join):
-            return
+        if node not in self.nodes.alive:
+            is_refused, effects = self._admission.refuses(join)
+            self._effects += effects
+            if is_refused:
+                return
         is_new = self.nodes.join(join, now)
-        self._state.joined(join)
+        self._snapshots.joined(join)
         self.takeover.account_for(node)
         if self.phase is JobPhase.ENDING:
             if is_new and self.end is not None:
@@ -391,23 +375,6 @@ class JobCycles:
                 used if self.rules.restarts_period_s is not None else min(used, most), now
             )
 
-    def _refuses_workload(self, join: msg.Join) -> bool:
-        """Refuse a launcher of another job, before it has a place; report any other difference."""
-        job, desc = self.rules.workload, join.desc
-        found = difference(job, desc.workload)
-        if found is None:
-            return False
-        if not found.is_another_job:
-            if not self._has_reported_difference:
-                self._has_reported_difference = True
-                self._note("warning", words.differs(desc, found))
-            return False
-        why = words.another_job(desc, found)
-        self.nodes.refuse(join.node)
-        self._publish(msg.NodeRefused(join.node, why))
-        self._note("warning", f"a launcher was refused: {why}")
-        return True
-
     def _lose(
         self,
         node: str,
@@ -421,7 +388,7 @@ class JobCycles:
         lost = words.lost(self.nodes.shown(node), why, silent_s)
         self.nodes.lose(node, why, silent_s)
         self.incidents.lost(node, lost)
-        self._state.lost(node)
+        self._snapshots.lost(node)
         is_missed = node in self._forming.awaited or self._is_at_work(node)
         if silent_s is not None and is_missed:
             self._restarts.lost(node, lost)
@@ -453,8 +420,7 @@ class JobCycles:
         formed, stop = before.round, before.stop
         self.cycle = formed.cycle
         self._running.ranks = {place.node: place.group_rank for place in formed.places}
-        self._state.inherit(formed)
-        self._keeping.kept = formed.beginning.kept if formed.beginning is not None else None
+        self._snapshots.inherit(formed)
         self.incidents.number = before.incident
         restarts = self._restarts
         restarts.inherit(formed.restarts_used, formed.restarts_left, now)
@@ -543,30 +509,30 @@ class JobCycles:
         self.beats.news.forget()
         ended_by = self._restarts.ended_by
         self._restarts.cycle_started(now)
-        parts = self._keepers(places)
         self.takeover.formed()
-        beginning = self._state.begin(
-            self.cycle, self.takeover.term, places, self._keeping.kept, may_move=bool(parts)
-        )
+        nodes = [self.nodes.alive[place.node] for place in places]
+        about = self.cycle, self.takeover.term, places, nodes
+        beginning, parts, notes = self._snapshots.choose(*about, now)
+        self._effects += notes
         bare = msg.Round(
             cycle=self.cycle,
             places=places,
             spares=assignment.spares,
             world_size=assignment.world_size,
             master_addr=places[0].addr,
-            master_port=self.nodes.alive[places[0].node].port,
+            master_port=nodes[0].port,
             restarts_used=self.restarts_used,
             ended_by=ended_by,
             workload=self.rules.workload,
             is_last=self._restarts.is_none_left,
             restarts_left=self._restarts.left,
-            beginning=self._keeping.with_age(beginning, now),
+            beginning=beginning,
             keepers=parts,
         )
         formed = self._rounds.form(bare)
         self._running.began(assignment.group_ranks, is_last=formed.is_last)
         self._publish_round(formed, now)
-        self._keeping.begin(formed, now)
+        self._snapshots.begin(formed, now)
         self.incidents.cycle_began(formed)
         if self.cycle == 0 and self.rules.reads_iterations:
             self._effects.append(ReadIteration(first=True))
@@ -574,16 +540,6 @@ class JobCycles:
             if note not in self._noted:
                 self._noted.add(note)
                 self._note("info", words.assignment_note(note))
-
-    def _keepers(self, places: Iterable[msg.CyclePlace]) -> tuple[msg.Keeper, ...]:
-        if not self.rules.snapshot_keep_s:
-            return ()
-        nodes = [self.nodes.alive[place.node] for place in places]
-        parts = keepers(nodes)
-        if not parts and not self._has_noted_keepers:
-            self._has_noted_keepers = True
-            self._note("warning", words.no_keepers(nodes))
-        return parts
 
     def _publish_round(self, formed: msg.Round, now: float) -> None:
         self._rounds.published(formed, now)
@@ -712,7 +668,7 @@ class JobCycles:
         self, cause: str, node: str, earliest_at: float, why: StopWhy, over: Ending | None = None
     ) -> None:
         self.phase = JobPhase.FORMING
-        self._keeping.stop()
+        self._snapshots.stop()
         restarts = self._restarts
         self.nodes.awaited.clear()
         self._publish(
@@ -777,7 +733,7 @@ class JobCycles:
                     self._on_join(join, now)
             self._try_to_form(now)
         if self.phase is JobPhase.RUNNING:
-            self._effects += self._keeping.time_passed(now)
+            self._effects += self._snapshots.time_passed(now)
         if self.phase is JobPhase.ENDING and (not self.nodes.alive or now >= self._close_by):
             self.phase = JobPhase.CLOSED
             self._effects.append(Close(tuple(self.nodes.alive)))
