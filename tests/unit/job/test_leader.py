@@ -73,6 +73,7 @@ class Job:
     most: int = 2
     active: str = "max"
     infra: bool = False
+    segment: int | None = None
     options: dict[str, object] = field(default_factory=dict)
     now: float = 0.0
     mute: set[str] = field(default_factory=set)
@@ -83,7 +84,7 @@ class Job:
 
     def __post_init__(self) -> None:
         rules = Rules(
-            NodePolicy(self.least, self.most, active=self.active, use_infra_group_rank=self.infra),  # type: ignore[arg-type]
+            NodePolicy(self.least, self.most, self.infra, self.active, self.segment),  # type: ignore[arg-type]
             **{"first_last_call_s": 0.0, **self.options},  # type: ignore[arg-type]
         )
         self.leader = Leader(rules, Pace())
@@ -1329,8 +1330,7 @@ def test_a_pause_before_a_restart_is_told() -> None:
 
 
 def test_nodes_that_are_enough_and_do_not_fit_are_told_why() -> None:
-    job = Job(2, 2)
-    job.leader.cycles.rules = replace(job.leader.rules, nodes=NodePolicy(2, 2, segment=2))
+    job = Job(2, 2, segment=2)
     said = Listener(job)
     job.join("n0", domain="a")
     job.join("n1", domain="b")

@@ -92,8 +92,8 @@ def test_no_round_is_revised_after_which_leadership_does_not_move() -> None:
 def test_a_round_is_settled_when_enough_launchers_have_it() -> None:
     one = rounds("a", "b", "c")
     formed = published(one, one.form(bare("a", "b", "c")))
-    assert one.is_last_known(formed.version)
+    assert not one.received("b", ())
+    assert not one.received("a", formed.version)
     assert one.settled == ()
-    one.lease.received("a")
-    one.lease.received("b")
+    assert one.received("b", formed.version)
     assert one.settled == formed.version

@@ -40,7 +40,7 @@ from holdfast.base.pure.excuse import Excuse
 from holdfast.base.pure.never import assert_never
 from holdfast.job.pure import job_words as words
 from holdfast.job.pure import membership as msg
-from holdfast.job.pure.assign import Assignment, AssignmentError, AssignmentNote, assign
+from holdfast.job.pure.assign import Assignment, AssignmentNote
 from holdfast.job.pure.exit_codes import Ending
 from holdfast.job.pure.forming import Forming
 from holdfast.job.pure.incidents import Incidents
@@ -57,7 +57,7 @@ from holdfast.job.pure.leader_messages import (
     ReadIteration,
     WitnessMoved,
 )
-from holdfast.job.pure.membership import SHUTDOWN, JobOutcome, LeaveWhy, NodeState, StopWhy
+from holdfast.job.pure.membership import SHUTDOWN, LeaveWhy, NodeState, StopWhy
 from holdfast.job.pure.nodes import Nodes
 from holdfast.job.pure.restarts import Restarts
 from holdfast.job.pure.rounds import Rounds
@@ -106,8 +106,6 @@ class JobCycles:
     _noted: set[AssignmentNote] = field(default_factory=set, init=False)
     _returned: dict[str, msg.Join] = field(default_factory=dict, init=False)
     """Launchers whose ranks have ended in a cycle that goes on without them."""
-    _held: tuple[str, str, StopWhy] | None = field(default=None, init=False)
-    """Cause and node of a failure that stops the cycle when the open incident is judged."""
     _close_by: float = field(default=0.0, init=False)
     _effects: list[Effect] = field(default_factory=list, init=False)
 
@@ -249,7 +247,7 @@ class JobCycles:
                 )
             case msg.ControlAsked(action=action):
                 if action == SHUTDOWN:
-                    self._note_shut_down(message)
+                    self._restarts.asked_to_shut_down(message, self.nodes.shown(node))
                     self._forming.awaited.discard(node)  # it does not join again
                     if self.phase is not JobPhase.FORMING:
                         self._end_shut_down(now)
@@ -300,22 +298,15 @@ class JobCycles:
             self._note("warning", f"{lost}: the job continues without it")
 
     def _note_received(self, node: str, version: tuple[int, ...], now: float) -> None:
-        if self._rounds.is_last_known(version):
-            self._on_received(node, now)
-
-    def _note_shut_down(self, control: msg.ControlAsked) -> None:
-        rank, name = control.rank, self.nodes.shown(control.node)
-        asked_by = f"rank {rank} on {name}" if rank >= 0 else name
-        self._restarts.shut_down = f"{asked_by} asked to shut the workload down: {control.text}"
+        if self._rounds.received(node, version):
+            self.beats.ask(now)  # they should know soon
 
     def _end_if_alone(self, leave: msg.Leave, now: float) -> None:
         """A job that can have no other node is over when its node leaves."""
-        ending = _ENDS_WITH.get(leave.why)
-        if ending is None or not self.rules.is_of_one:
+        if not self.rules.is_of_one:
             return
-        if self._restarts.cause is not None and leave.why is LeaveWhy.EXCLUDED:
-            ending = self._restarts.why_over() or ending
-        self._end(ending, leave.text or leave.why.value, now)
+        if (ending := self._restarts.ending_without(leave)) is not None:
+            self._end(ending, leave.text or leave.why.value, now)
 
     def _on_join(self, join: msg.Join, now: float) -> None:
         node = join.node
@@ -505,7 +496,6 @@ class JobCycles:
         places = assignment.places
         for place in places:
             del self.nodes.ready[place.node]
-        self._held = None
         self.beats.news.forget()
         ended_by = self._restarts.ended_by
         self._restarts.cycle_started(now)
@@ -546,26 +536,16 @@ class JobCycles:
         self._publish(formed)
         if not self.rules.is_of_one:
             self.beats.ask(now)  # a launcher that dies soon after has answered it
-        self._on_received(self.home, now)
-
-    def _on_received(self, node: str, now: float) -> None:
-        if self.lease.received(node):
-            self.beats.ask(now)  # they should know soon
+        self._note_received(self.home, formed.version, now)
 
     def _assign(self, now: float) -> Assignment | None:
         """Ranks for the nodes that are ready, less those that can't have any; None: not now."""
-        forming, nodes = self._forming, self.nodes
-        while not forming.is_hopeless and not nodes.awaits_claimants:
-            ready = [nodes.alive[node] for node in nodes.ready]
-            try:
-                return assign(ready, self.rules.nodes, self._running.ranks)
-            except AssignmentError as error:
-                forming.why_not = error
-                refused = nodes.at_fault(error, self.pace.beat_s)
-                for node in refused:
-                    self._refuse(node, str(error), now)
-                forming.is_hopeless = not refused and not nodes.has_open_claims
-        return None
+        while True:
+            assignment, at_fault = self._forming.assign(self._running.ranks)
+            for node in at_fault:
+                self._refuse(node, str(self._forming.why_not), now)
+            if not at_fault:
+                return assignment
 
     def _refuse(self, node: str, why: str, now: float) -> None:
         """The node stays out of the job."""
@@ -597,7 +577,7 @@ class JobCycles:
         restarts = self._restarts
         restarts.may_restart = restarts.may_restart and message.may_restart
         if message.asks is not None and message.asks.action == SHUTDOWN:
-            self._note_shut_down(message.asks)
+            restarts.asked_to_shut_down(message.asks, self.nodes.shown(node))
         if self.phase is JobPhase.FORMING and restarts.cause is None and not message.may_restart:
             # The report of the first failure may arrive last.
             why_no_restart = restarts.why_no_restart(Ending.NO_USE)
@@ -650,13 +630,11 @@ class JobCycles:
         if (judged := self.incidents.judged(now, why_last)) is None:
             return
         self._publish(judged)
-        held, self._held = self._held, None
-        if held is not None:
+        if (held := self.incidents.released()) is not None:
             self._fail(*held, now)
 
     def _fail(self, cause: str, node: str, why: StopWhy, now: float) -> None:
-        if self.incidents.is_open:  # K-2: ranks that are stopped show nothing any more
-            self._held = self._held or (cause, node, why)
+        if self.incidents.holds(cause, node, why):
             return
         wait_s, over = self._restarts.failed(cause, node, now)
         self._stop(cause, node, now + wait_s, why, over)
@@ -700,15 +678,7 @@ class JobCycles:
             return
         self.phase = JobPhase.ENDING
         self._close_by = now + self.rules.linger_s
-        self.end = msg.End(
-            _OUTCOMES.get(ending, JobOutcome.FAILED),
-            self._restarts.exit_code(ending),
-            cause,
-            why,
-            workload=self.rules.workload,
-            over=ending.name,
-            stopped=stopped,
-        )
+        self.end = self._restarts.end(ending, cause, why, stopped)
         self._publish(self.end)
         self.nodes.awaited.clear()
         self._on_silence(now)
@@ -772,17 +742,3 @@ class JobCycles:
 
     def _note(self, level: str, text: str) -> None:
         self._effects.append(Note(level, text))
-
-
-_ENDS_WITH = {
-    LeaveWhy.EXCLUDED: Ending.EXCLUDED,
-    LeaveWhy.UNHEALTHY: Ending.NO_NODE_LEFT,
-    LeaveWhy.SIGNALLED: Ending.SIGNALLED,
-    LeaveWhy.STUCK: Ending.STUCK,
-    LeaveWhy.FENCED: Ending.LEADER_LOST,
-}
-"""How a job of one node ends when that leaves; after FINISHED it is over already."""
-_OUTCOMES = {
-    Ending.SUCCEEDED: JobOutcome.SUCCEEDED,
-    Ending.SHUT_DOWN: JobOutcome.SHUT_DOWN,
-}

@@ -8,9 +8,10 @@ that dies can keep one open for longer than ``silence_s``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast.job.pure.assign import AssignmentError
+from holdfast.job.pure.assign import Assignment, AssignmentError, assign
 from holdfast.job.pure.nodes import Nodes
 from holdfast.job.pure.rules import Rules
 from holdfast.job.pure.timing import Pace
@@ -89,6 +90,23 @@ class Forming:
         """When all nodes are there that can be: the first cycle may get a spare started by hand."""
         is_counted = self.cycle >= 0 or self.rules.launchers is not None
         return self.earliest_at + (0.0 if is_counted else self.rules.first_last_call_s)
+
+    def assign(self, before: Mapping[str, int]) -> tuple[Assignment | None, tuple[str, ...]]:
+        """Ranks for the nodes that are ready, or nodes that can't have any (:attr:`why_not`).
+
+        Neither: not now. ``before``: the group ranks of the last cycle.
+        """
+        nodes = self.nodes
+        if self.is_hopeless or nodes.awaits_claimants:
+            return None, ()
+        try:
+            ready = [nodes.alive[node] for node in nodes.ready]
+            return assign(ready, self.rules.nodes, before), ()
+        except AssignmentError as error:
+            self.why_not = error
+            at_fault = nodes.at_fault(error, self.pace.beat_s)
+            self.is_hopeless = not at_fault and not nodes.has_open_claims
+            return None, at_fault
 
     def news(self, *, is_decided: bool) -> tuple[object, ...] | None:
         """Facts that launchers that wait should know when they change; None: none.

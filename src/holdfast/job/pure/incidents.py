@@ -18,7 +18,14 @@ from holdfast.base.pure.rank_sets import text_of
 from holdfast.evidence.pure.evidence import Absence, Missing, RankDigest, Verdict
 from holdfast.evidence.pure.stall_rules import StallRules
 from holdfast.job.pure import job_words as words
-from holdfast.job.pure.membership import Digests, Judged, OpenIncident, Round, Suspect
+from holdfast.job.pure.membership import (
+    Digests,
+    Judged,
+    OpenIncident,
+    Round,
+    StopWhy,
+    Suspect,
+)
 from holdfast.job.pure.timing import VERDICT_SHARE
 
 
@@ -52,6 +59,8 @@ class Incidents:
     _marks: dict[int, tuple[int, ...]] | None = field(default=None, init=False)
     """How far each rank was at the last stall or pause of steps that was reported."""
     _was_stall: bool = field(default=False, init=False)
+    _held: tuple[str, str, StopWhy] | None = field(default=None, init=False)
+    """Cause and node of a failure that stops the cycle when the open incident is judged."""
 
     @property
     def is_open(self) -> bool:
@@ -60,7 +69,7 @@ class Incidents:
 
     def cycle_began(self, formed: Round) -> None:
         """The incident that was open is dropped."""
-        self._formed, self.until, self._marks = formed, None, None
+        self._formed, self.until, self._marks, self._held = formed, None, None, None
 
     def is_news(self, suspect: Suspect) -> bool:
         """A rank of the cycle that runs is overdue; False: it belongs to an incident that is known.
@@ -99,6 +108,20 @@ class Incidents:
         ranks = range(place.rank_offset, place.rank_offset + place.nproc) if place else ()
         missing = Missing(text_of(ranks), absence, why)
         self.missing[node if host in self.missing else host] = missing
+
+    def holds(self, cause: str, node: str, why: StopWhy) -> bool:
+        """Whether a failure waits for the verdict; the first is :meth:`released` after it.
+
+        K-2: ranks that are stopped show nothing any more.
+        """
+        if self.is_open:
+            self._held = self._held or (cause, node, why)
+        return self.is_open
+
+    def released(self) -> tuple[str, str, StopWhy] | None:
+        """The failure that has waited for the verdict; None: none has."""
+        held, self._held = self._held, None
+        return held
 
     def judged(self, now: float, why_not: str = "") -> Judged | None:
         """The verdict, once, if no more is awaited; see :attr:`until`.

@@ -1,4 +1,4 @@
-"""Decide whether a job that failed is started again, and when.
+"""Decide whether a job that failed is started again, and when, or how it ends.
 
 Pure. B-1: restarts never exceed the budget. The leader asks once for each cycle that failed.
 """
@@ -10,9 +10,30 @@ from dataclasses import dataclass, field
 from holdfast.base.pure.budget import Budget
 from holdfast.base.pure.wording import count
 from holdfast.job.pure.exit_codes import Ending
-from holdfast.job.pure.membership import SHUTDOWN, FailureReport
+from holdfast.job.pure.membership import (
+    SHUTDOWN,
+    ControlAsked,
+    End,
+    FailureReport,
+    JobOutcome,
+    Leave,
+    LeaveWhy,
+)
 from holdfast.job.pure.rules import RestartPolicy, Rules
 from holdfast.job.pure.timing import READ_LIMIT_S
+
+_ENDS_WITH = {
+    LeaveWhy.EXCLUDED: Ending.EXCLUDED,
+    LeaveWhy.UNHEALTHY: Ending.NO_NODE_LEFT,
+    LeaveWhy.SIGNALLED: Ending.SIGNALLED,
+    LeaveWhy.STUCK: Ending.STUCK,
+    LeaveWhy.FENCED: Ending.LEADER_LOST,
+}
+"""How a job of one node ends when that leaves; after FINISHED it is over already."""
+_OUTCOMES = {
+    Ending.SUCCEEDED: JobOutcome.SUCCEEDED,
+    Ending.SHUT_DOWN: JobOutcome.SHUT_DOWN,
+}
 
 
 @dataclass
@@ -81,7 +102,7 @@ class Restarts:
         used: Restarts after a failure, since the job began.
         cause: Of the failure that is still to be decided about; None: there is none.
         may_restart: No rank of the cycle asked for no restart.
-        shut_down: Why a rank asked for that; None: none did.
+        shut_down: Why a rank asked for that, for people; None: none did.
         ended_by: The first cause of a cycle that is followed by another; None: it did not fail.
         was_said: That one is the ``cause``, which the nodes know by the Stop of their cycle.
         started_at: When the last cycle began.
@@ -197,6 +218,11 @@ class Restarts:
         doublings = min(self._failures_in_row - 2, 32)
         return min(rules.backoff_s * 2.0**doublings, rules.backoff_max_s)
 
+    def asked_to_shut_down(self, asked: ControlAsked, name: str) -> None:
+        """By a rank of the node with this name, or by its launcher."""
+        by = f"rank {asked.rank} on {name}" if asked.rank >= 0 else name
+        self.shut_down = f"{by} asked to shut the workload down: {asked.text}"
+
     def reads_iteration(self, now: float) -> None:
         """How far the job's checkpoints are is being read."""
         self._read_by = now + READ_LIMIT_S
@@ -267,8 +293,28 @@ class Restarts:
         """
         return not self.may_restart or self.shut_down is not None or not self.left
 
-    def exit_code(self, over: Ending) -> int | None:
-        """Of a job that ends so; None: each launcher says how its own ranks fared."""
+    # ------------------------------------------------------------ the end of the job
+    def ending_without(self, leave: Leave) -> Ending | None:
+        """How a job of one node ends when that leaves; None: it is over already."""
+        ending = _ENDS_WITH.get(leave.why)
+        if ending is Ending.EXCLUDED and self.cause is not None:
+            return self.why_over() or ending
+        return ending
+
+    def end(self, over: Ending, cause: str, why: str, stopped: int) -> End:
+        """For ``why`` and ``stopped`` see :class:`.End`."""
+        return End(
+            _OUTCOMES.get(over, JobOutcome.FAILED),
+            self._exit_code(over),
+            cause,
+            why,
+            workload=self.rules.workload,
+            over=over.name,
+            stopped=stopped,
+        )
+
+    def _exit_code(self, over: Ending) -> int | None:
+        """None: each launcher says how its own ranks fared."""
         rules = self.rules
         min_healthy = rules.restart is RestartPolicy.MIN_HEALTHY and not rules.is_of_one
         if over is Ending.FAILED and min_healthy:

@@ -108,9 +108,10 @@ class Rounds:
         """Version of the last one, if enough launchers have it; else empty."""
         return self.formed.version if self.formed is not None and self.lease.is_settled else ()
 
-    def is_last_known(self, version: tuple[int, ...]) -> bool:
-        """Whether a launcher that has this has the last round of this leader."""
-        return self.formed is not None and version == self.formed.version
+    def received(self, node: str, version: tuple[int, ...]) -> bool:
+        """A launcher has this round; whether enough have the last one since."""
+        is_last = self.formed is not None and version == self.formed.version
+        return is_last and self.lease.received(node)
 
     def successors(self, nodes: Iterable[str]) -> tuple[msg.Successor, ...]:
         """The first of these that can lead, in order."""
