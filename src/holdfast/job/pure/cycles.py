@@ -186,7 +186,7 @@ class JobCycles:
     def slept(self, excuse: Excuse) -> None:
         """A leader that slept ends nothing for a silence that it overslept."""
         self.excuse_others(excuse)
-        self._forming.join_by += excuse.late_s
+        self._forming.extend(excuse.late_s)
         self._close_by += excuse.late_s
 
     def excuse_others(self, excuse: Excuse) -> None:
@@ -326,12 +326,8 @@ class JobCycles:
             if is_new and self.end is not None:
                 self._publish(self.end)  # it may have missed the first
             return
-        if node in self._forming.awaited:
-            self._forming.awaited.discard(node)
-            if join.failure is not None:
-                self._restarts.reported(node, join.failure)
-        self.nodes.ready[node] = None
-        self._forming.is_hopeless = False
+        if self._forming.joined(node) and join.failure is not None:
+            self._restarts.reported(node, join.failure)
         if self.phase is JobPhase.RUNNING and is_new:
             self._running.joined(node, self._restarts.started_at)
 
@@ -436,36 +432,24 @@ class JobCycles:
 
     def _try_to_form(self, now: float) -> None:
         """Form the round if nothing is missing, or say when it can be."""
-        forming = self._forming
-        forming.form_at = None
-        late = now >= forming.join_by
-        if late and self._running.is_last and self._restarts.cause is None and forming.awaited:
-            # Enough may be there; but the others' ranks may live, and no restart is left.
-            self._end(Ending.FAILED, words.ranks_not_gone(forming), now)
-            return
-        if late:
+        forming, restarts = self._forming, self._restarts
+        if forming.is_late(now) and forming.awaited:
+            if self._running.is_last and restarts.cause is None:
+                # Enough may be there; but the others' ranks may live, and no restart is left.
+                self._end(Ending.FAILED, words.ranks_not_gone(forming), now)
+                return
             for node in sorted(forming.awaited):
                 self._refuse(node, words.not_back(forming), now)
-        if forming.awaited:
-            return
-        forming.form_at = None if late else self._restarts.waits_until(now)
-        if forming.form_at is not None:
+        if not forming.may_decide(now, restarts.waits_until(now)):
             return
         self._decide(now)
         if self.phase is not JobPhase.FORMING:
             return
-        if forming.is_too_small_for_good() and not late:
-            forming.form_at = forming.complete_at
-            if now >= forming.form_at:
-                self._end(Ending.NO_NODE_LEFT, words.too_small(forming), now)
-            return
-        at = forming.can_form_at(now)
-        if at is not None:
-            if now < at and not late:
-                forming.form_at = at
-                return
+        if forming.may_form(now):
             self._form(now)
-        if late and self.phase is JobPhase.FORMING:
+        elif forming.is_in_vain(now):
+            self._end(Ending.NO_NODE_LEFT, words.too_small(forming), now)
+        if forming.is_late(now) and self.phase is JobPhase.FORMING:
             self._end(Ending.TOO_FEW, words.too_few(forming), now)
 
     def _decide(self, now: float) -> None:

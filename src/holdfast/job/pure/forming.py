@@ -53,10 +53,52 @@ class Forming:
         self.is_hopeless = False
         self._last_call_until = None
 
+    def joined(self, node: str) -> bool:
+        """A node waits for a place; whether it is a survivor that was awaited."""
+        was_awaited = node in self.awaited
+        self.awaited.discard(node)
+        self.nodes.ready[node] = None
+        self.is_hopeless = False
+        return was_awaited
+
     def forget(self, node: str) -> None:
         """A node is gone: the cycle may be possible without it."""
         self.awaited.discard(node)
         self.is_hopeless = False
+
+    def extend(self, late_s: float) -> None:
+        """The leader slept for so long."""
+        self.join_by += late_s
+
+    def is_late(self, now: float) -> bool:
+        """No node is waited for any more."""
+        return now >= self.join_by
+
+    def may_decide(self, now: float, waits_until: float | None) -> bool:
+        """Whether all survivors are back: is there another cycle?
+
+        ``waits_until``: see :meth:`.Restarts.waits_until`.
+        """
+        self.form_at = None if self.awaited or self.is_late(now) else waits_until
+        return not self.awaited and self.form_at is None
+
+    def may_form(self, now: float) -> bool:
+        """Whether the nodes that are ready form a cycle; if not yet, it is known when."""
+        if self._lacks_nodes_for_good(now):
+            self.form_at = self.complete_at
+            return False
+        at = self.can_form_at(now)
+        if at is not None and now < at and not self.is_late(now):
+            self.form_at = at
+            return False
+        return at is not None
+
+    def is_in_vain(self, now: float) -> bool:
+        """MIN can't be reached any more, although all nodes are there that can be."""
+        return self._lacks_nodes_for_good(now) and now >= self.complete_at
+
+    def _lacks_nodes_for_good(self, now: float) -> bool:
+        return self.is_too_small_for_good() and not self.is_late(now)
 
     def can_form_at(self, now: float) -> float | None:
         """When the nodes that are ready form a cycle, if no other comes; None: they are too few."""
