@@ -209,6 +209,15 @@ def test_too_few_in_time_is_the_end() -> None:
     ]
 
 
+def test_the_leader_of_one_node_has_nothing_to_do_while_its_ranks_run() -> None:
+    """It sends no beats, and waits for none."""
+    leader = Leader(Rules(NodePolicy(1, 1), first_last_call_s=0.0, is_of_one=True), Pace.of_one())
+    leader.handle(Begin(), 0.0)
+    leader.handle(Join("n0", desc("n0")), 0.0)
+    assert leader.phase is JobPhase.RUNNING
+    assert leader.next_deadline() is None
+
+
 def test_when_the_time_to_form_is_over_no_iteration_is_waited_for() -> None:
     """Reading it may take longer than that; a leader that waits for both would not sleep."""
     rules = Rules(NodePolicy(1, 1), max_restarts=1, first_last_call_s=0.0, reads_iterations=True)
