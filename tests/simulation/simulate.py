@@ -17,15 +17,14 @@ from holdfast.job.pure.rules import Rules
 from tests.simulation.call_scenario import Call, RankFault, What, random_call
 from tests.simulation.inprocess import CallSimulation
 from tests.simulation.kernel import Kind, command
-from tests.simulation.scenario import (
-    RankFails,
-    Scenario,
-    random_scenario,
-    random_silences,
+from tests.simulation.random_scenario import random_scenario
+from tests.simulation.random_silences import random_silences
+from tests.simulation.random_takeovers import (
     random_takeovers,
     random_takeovers_by_key,
     random_takeovers_witnessed,
 )
+from tests.simulation.scenario import RankFails, Scenario
 from tests.simulation.simulation import Result, Simulation
 
 

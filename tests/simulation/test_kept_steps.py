@@ -25,12 +25,10 @@ from holdfast.job.pure.keeping import Keeping
 from holdfast.job.pure.membership import Keep
 from tests.simulation import simulated_kept_steps, simulated_snapshots
 from tests.simulation.kernel import Violation
-from tests.simulation.scenario import (
-    Scenario,
-    random_node_losses,
-    random_scenario,
-    random_takeovers,
-)
+from tests.simulation.random_node_losses import random_node_losses
+from tests.simulation.random_scenario import random_scenario
+from tests.simulation.random_takeovers import random_takeovers
+from tests.simulation.scenario import Scenario
 from tests.simulation.simulated_snapshots import SimulatedArenas
 from tests.simulation.simulation import Simulation
 from tests.simulation.test_snapshots import fails_often

@@ -39,6 +39,13 @@ from holdfast.node.pure.node import Node
 from holdfast.node.pure.rank_life import RankLives
 from holdfast.standby.pure import parked_interpreters
 from tests.simulation.kernel import Violation
+from tests.simulation.random_scenario import random_scenario, random_suspension
+from tests.simulation.random_silences import random_halved, random_silences
+from tests.simulation.random_takeovers import (
+    random_takeovers,
+    random_takeovers_by_key,
+    random_takeovers_witnessed,
+)
 from tests.simulation.scenario import (
     Ask,
     Crash,
@@ -54,13 +61,6 @@ from tests.simulation.scenario import (
     Signal,
     Store,
     Suspend,
-    random_halved,
-    random_scenario,
-    random_silences,
-    random_suspension,
-    random_takeovers,
-    random_takeovers_by_key,
-    random_takeovers_witnessed,
 )
 from tests.simulation.simulate import main, one_restart
 from tests.simulation.simulated_node import SimulatedNode

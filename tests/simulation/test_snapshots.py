@@ -16,15 +16,9 @@ from holdfast.job.pure.membership import EXCLUDE, Round
 from holdfast.job.pure.rules import Rules
 from holdfast.job.pure.state_choice import StateChoice
 from tests.simulation.kernel import Violation
-from tests.simulation.scenario import (
-    Ask,
-    Crash,
-    Network,
-    RankFails,
-    Scenario,
-    random_scenario,
-    random_takeovers,
-)
+from tests.simulation.random_scenario import random_scenario
+from tests.simulation.random_takeovers import random_takeovers
+from tests.simulation.scenario import Ask, Crash, Network, RankFails, Scenario
 from tests.simulation.simulated_snapshots import SimulatedArenas
 from tests.simulation.simulation import Simulation
 

@@ -12,15 +12,9 @@ from holdfast.job.pure.leader_watch import LeaderWatch
 from holdfast.job.pure.member import Member
 from holdfast.job.pure.rules import Rules
 from tests.simulation.kernel import Violation
-from tests.simulation.scenario import (
-    Fault,
-    Network,
-    PowerLoss,
-    Scenario,
-    Suspend,
-    random_asleep,
-    random_silences,
-)
+from tests.simulation.random_silences import random_silences
+from tests.simulation.random_sleeps import random_asleep
+from tests.simulation.scenario import Fault, Network, PowerLoss, Scenario, Suspend
 from tests.simulation.simulation import Simulation
 
 

@@ -52,7 +52,7 @@ from holdfast.watch.pure.monitor_messages import Overdue, Signalled
 from tests.overdue import overdue_section
 from tests.simulation.call_scenario import random_call
 from tests.simulation.inprocess import CallSimulation
-from tests.simulation.scenario import random_scenario
+from tests.simulation.random_scenario import random_scenario
 from tests.simulation.simulation import Simulation
 from tests.unit.node.test_reporter import OVER, announcer, rank_end, ranks_of
 from tests.unit.other_words import NONSENSE, other_words
