@@ -180,6 +180,7 @@ class NodeAgent:
         lines = self._reporter.restart_lines
         self._parts: list[Part] = [self._sweeper, lines, self._reporter, self._progress, incidents]
         self._exit: int | None = None
+        self._is_signalled = False
         self._launcher_socket = f"{folders.runtime_dir}/_ft_launcher{os.getpid()}.socket"
         self._setup = RankSetup(
             plan,
@@ -202,6 +203,7 @@ class NodeAgent:
         handler = PumpHandler(
             self._pump, descriptor, self._node_name, self._plan.log_format, lambda: self._cycle
         )
+        self._pump.log_as(handler.warning)
         with self._loop as loop:
             loop.on_signals([signal.SIGCHLD], lambda _: self._reap())
             loop.on_signals(self._plan.signals_to_handle, self._on_signal)
@@ -215,6 +217,8 @@ class NodeAgent:
                 self._clean_up()
                 LOGGER.removeHandler(handler)
                 self._pump.close(_OUTPUT_DRAIN_S)
+        if not self._is_signalled:
+            self._pump.wait_for_readers()
         return self._exit_code()
 
     def outcome(self) -> dict[str, object]:
@@ -374,6 +378,7 @@ class NodeAgent:
 
     # ------------------------------------------------------------ events in
     def _on_signal(self, signum: int) -> None:
+        self._is_signalled = True
         self._write_event(schema.SignalReceived(signum))
         arrived = SignalArrived(signum)
         self._feed(arrived)

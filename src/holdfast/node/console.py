@@ -51,6 +51,11 @@ class PumpHandler(logging.Handler):
         descriptor = STDERR if is_box else self._descriptor
         self._pump.write(descriptor, line.encode(errors="replace"))
 
+    def warning(self, text: str) -> bytes:
+        """A line that another thread writes, after the last of the log, too."""
+        record = LOGGER.makeRecord(LOGGER.name, logging.WARNING, __file__, 0, text, (), None)
+        return self._line(record).encode(errors="replace") + b"\n"
+
     def _line(self, record: logging.LogRecord) -> str:
         if self._is_json:
             return self._as_json(record)

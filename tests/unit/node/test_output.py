@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from holdfast.base import clock
+from holdfast.base import clock, wait_for
 from holdfast.base.file_writer import LineLog, LogFile
+from holdfast.node.processes import consoles
 from holdfast.node.processes.output import HEAD_LINES, TAIL_LINES, OutputPump, Stream
 
 
@@ -179,22 +181,120 @@ def test_a_line_of_any_length_reaches_the_shared_log_in_whole_characters(
     log.close()
 
 
-def test_a_console_that_takes_nothing_does_not_hold_up_who_asks(tmp_path: Path) -> None:
-    """settle() gives up in time; the launcher goes on restarting."""
-    stuck_read, stuck_write = os.pipe()
-    pump = OutputPump()
-    pipe = Pipe(tmp_path)
-    pipe.stream.console = stuck_write
+class PausedReader:
+    """A pipe whose reader reads when it is told to."""
+
+    def __init__(self) -> None:
+        self.read_end, self.descriptor = os.pipe()
+
+    def read(self, n_bytes: int) -> bytes:
+        found = b""
+        while len(found) < n_bytes:
+            assert wait_for.readable(self.read_end, 30.0), f"{len(found)} bytes of {n_bytes}"
+            found += os.read(self.read_end, 1 << 16)
+        return found
+
+
+@pytest.fixture(params=["opened again", "of another user"])
+def paused(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> PausedReader:
+    """It may be opened a second time, or not."""
+    if request.param == "of another user":
+        monkeypatch.setattr(consoles, "_opened_again", lambda _: None)
+    return PausedReader()
+
+
+def write_all(pipe: Pipe, pump: OutputPump, data: bytes) -> None:
+    """As a rank does, which goes on as soon as that was taken."""
+    for start in range(0, len(data), 60_000):
+        pipe.write(data[start : start + 60_000])
+        assert pump.settle([pipe.stream], 5.0)
+
+
+def test_a_rank_whose_output_is_in_a_file_does_not_wait_for_a_console_that_pauses(
+    pump: OutputPump, tmp_path: Path, paused: PausedReader
+) -> None:
+    """Nor do the launcher's lines; all come in order when the reader goes on."""
+    writer = pump.writer(str(tmp_path), pytest.fail)
+    log = tmp_path / "stdout.log"
+    pipe = Pipe(tmp_path, prefix=b"0:", file=LogFile(str(log), writer, pytest.fail))
+    pipe.stream.console = paused.descriptor
     pump.add(pipe.stream)
-    pipe.write(b"y" * 60_000)
-    pump.settle([pipe.stream], 5.0)
-    pipe.write(b"z" * 60_000)
+    lines = b"".join(b"line %d\n" % number for number in range(200_000))
+    write_all(pipe, pump, lines)
+    pump.write(paused.descriptor, b"ours\n")
+    assert pipe.stream.last_lines()[0][-1] == "line 199999"
 
-    assert not pump.settle([pipe.stream], 0.05)
+    shown = b"".join(b"0:" + line for line in lines.splitlines(keepends=True)) + b"ours\n"
+    assert paused.read(len(shown)) == shown
+    assert writer.close(5.0)
+    assert log.read_bytes() == lines
+    assert os.get_blocking(paused.descriptor), "as its other writers expect it"
 
-    while os.read(stuck_read, 1 << 16)[-1:] != b"z":
-        pass
-    pump.close(5.0)
+
+def test_what_no_memory_is_left_for_is_in_the_file_alone_and_the_log_says_so(
+    pump: OutputPump,
+    tmp_path: Path,
+    paused: PausedReader,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(consoles, "SPARE_BYTES", 100_000)
+    writer = pump.writer(str(tmp_path), pytest.fail)
+    log = tmp_path / "stdout.log"
+    pipe = Pipe(tmp_path, file=LogFile(str(log), writer, pytest.fail))
+    pipe.stream.console = paused.descriptor
+    pump.add(pipe.stream)
+    write_all(pipe, pump, b"x" * 3_000_000)
+    pump.write(paused.descriptor, b"ours\n")
+
+    shown = paused.read(100_000)
+    while not shown.endswith(b"files\n"):
+        shown += paused.read(1)
+    assert len(shown) < 300_000
+    assert re.search(rb"\nours\n2\.\d MiB of the ranks' output are missing above", shown)
+    assert writer.close(5.0)
+    assert log.stat().st_size == 3_000_000
+
+
+def test_a_rank_whose_output_is_in_no_file_waits_for_its_console(
+    pump: OutputPump, tmp_path: Path, paused: PausedReader
+) -> None:
+    """As under a plain shell; nothing is lost."""
+    pipe = Pipe(tmp_path)
+    pipe.stream.console = paused.descriptor
+    pump.add(pipe.stream)
+    n_written = 0
+    while wait_for.writable(pipe.write_end, 0.5):
+        n_written += os.write(pipe.write_end, b"y" * 999 + b"\n")
+        assert n_written < 10_000_000
+    pump.write(paused.descriptor, b"ours\n")
+
+    assert len(paused.read(n_written + 5)) == n_written + 5
+
+
+def test_both_streams_of_a_launcher_keep_their_order_on_one_console(
+    pump: OutputPump, paused: PausedReader
+) -> None:
+    """``2>&1``, and the reader pauses."""
+    other = os.dup(paused.descriptor)
+    written = b""
+    for number in range(300):
+        line = b"%d " % number * 200 + b"\n"
+        pump.write((paused.descriptor, other)[number % 2], line)
+        written += line
+    assert paused.read(len(written)) == written
+    os.close(other)
+
+
+def test_a_console_whose_reader_is_gone_holds_up_nobody(
+    pump: OutputPump, tmp_path: Path, paused: PausedReader
+) -> None:
+    pipe = Pipe(tmp_path)
+    pipe.stream.console = paused.descriptor
+    pump.add(pipe.stream)
+    pump.write(paused.descriptor, b"z" * 200_000)
+    assert pump.settle([pipe.stream], 5.0)
+    os.close(paused.read_end)
+    write_all(pipe, pump, b"z" * 1_000_000)
 
 
 def test_a_pump_that_has_had_no_cpu_yet_is_waited_for(pump: OutputPump, tmp_path: Path) -> None:

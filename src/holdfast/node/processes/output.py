@@ -1,9 +1,9 @@
 """Carry the ranks' output: to the console, to files, and its last lines to the failure report.
 
-One thread for all ranks, so that a slow terminal delays output and nothing else: it never holds up
-the loop that watches and restarts. Files are written by threads of their own (``file_writer.py``).
-A rank that writes faster than its console can show waits, as under a plain shell. Everything a rank
-wrote before it died is shown before its end is reported (:meth:`OutputPump.settle`).
+One thread for all ranks; it waits for no console (``consoles.py``), and files are written by
+threads of their own (``file_writer.py``). A rank that writes faster than its console can show waits
+only if no file has its output, as under a plain shell. Everything a rank wrote before it died is
+shown before its end is reported (:meth:`OutputPump.settle`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from holdfast.base import clock, wait_for
 from holdfast.base.file_writer import FileWriter, LineLog, LogFile, Report
+from holdfast.node.processes.consoles import Consoles
 
 _CHUNK_BYTES = 1 << 16
 _PIPE_BYTES_MAX = 1 << 20
@@ -30,19 +31,7 @@ HEAD_LINES = 20
 _PARTIAL_BYTES_MAX = 1 << 20
 """A line longer than this is passed on in pieces."""
 _BUSY_S = 2.0
-"""How long a pump that no console holds up is waited for: a busy machine has no CPU for it yet."""
-
-
-@dataclass
-class Consoles:
-    """The state of the descriptors that a pump writes to.
-
-    ``cut``: their last line has no end yet. ``in_write``: a write has not returned: the reader of
-    the console may have stopped reading.
-    """
-
-    cut: set[int] = field(default_factory=set)
-    in_write: bool = False
+"""How long a pump is waited for: a busy machine has no CPU for it yet."""
 
 
 @dataclass
@@ -73,7 +62,7 @@ class Stream:
     """Its last lines, and when they came."""
     head: list[str] = field(default_factory=list)
     """Its first lines."""
-    consoles: Consoles = field(default_factory=Consoles)
+    consoles: Consoles | None = None
     """The pump's, for all its streams."""
     _partial: bytearray = field(default_factory=bytearray)
     _n_ended: int = 0
@@ -94,7 +83,7 @@ class Stream:
         if self.file is not None:
             self.file.write(data)
         if self.console is not None and not self.prefix:
-            _write(self.console, data, self.consoles)
+            self._write(data)
         self._lines(data, final=False)
         return True
 
@@ -141,7 +130,7 @@ class Stream:
         lines = bytes(self._partial[:end]).splitlines(keepends=True)
         del self._partial[:end]
         if self.console is not None and self.prefix:
-            self._show(self.console, lines)
+            self._show(lines)
         if not lines:
             return
         self._n_ended += len(lines)
@@ -155,7 +144,23 @@ class Stream:
             if kept:
                 self.matched_file.write(b"".join(kept))
 
-    def _show(self, console: int, lines: Sequence[bytes]) -> None:
+    @property
+    def is_in_file(self) -> bool:
+        """The console may miss some of it."""
+        return self.file is not None or self.log is not None
+
+    def must_wait(self) -> bool:
+        """Its console takes no more, and no file has it."""
+        if self.console is None or self.consoles is None or self.is_in_file:
+            return False
+        return self.consoles.is_full(self.console)
+
+    def _write(self, data: bytes) -> None:
+        assert self.console is not None
+        assert self.consoles is not None
+        self.consoles.write(self.console, data, is_in_file=self.is_in_file)
+
+    def _show(self, lines: Sequence[bytes]) -> None:
         """Whole lines, without the shown start of the first; the start of the next if wanted."""
         shown = b""
         if self._shown and lines:
@@ -168,7 +173,7 @@ class Stream:
             shown += (b"" if self._shown else self.prefix) + self._partial[self._shown :]
             self._shown = len(self._partial)
         if shown:
-            _write(console, shown, self.consoles)
+            self._write(shown)
 
 
 def _before_last_character(data: bytearray) -> int:
@@ -187,13 +192,20 @@ class OutputPump:
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._epoll.register(self._wake_read, select.EPOLLIN)
         self._streams: dict[int, Stream] = {}
-        self._consoles = Consoles()
+        self._paused: set[int] = set()
+        """Of streams that are not read: their console is full."""
+        self._consoles = Consoles(self._epoll)
         self._errands: deque[Callable[[], None]] = deque()
         self._writers: dict[str, FileWriter] = {}
         self._closing = False  # the thread is to stop
         self._closed = False  # no call has an effect any more
+        self._is_released = False
         self._thread = threading.Thread(target=self._run, name="holdfast-output", daemon=True)
         self._thread.start()
+
+    def log_as(self, as_line: Callable[[str], bytes]) -> None:
+        """Say in such lines how much a console has missed."""
+        self._consoles.as_line = as_line
 
     def writer(self, folder: str, report: Report) -> FileWriter:
         """Writes the files below ``folder`` (absolute); one for all calls, closed by the pump."""
@@ -227,7 +239,7 @@ class OutputPump:
 
         def write() -> None:
             is_cut = descriptor in self._consoles.cut
-            _write(descriptor, b"\n" + data if is_cut else data, self._consoles)
+            self._consoles.write(descriptor, b"\n" + data if is_cut else data)
 
         self.call(write)
 
@@ -235,11 +247,12 @@ class OutputPump:
         """Wait until all that was written to ``streams`` so far has been passed on.
 
         For a rank that has just ended: its last output is in the pipe. Does not wait for the end of
-        the stream, which a grandchild may hold open for ever. A pump that has had no CPU is waited
-        for longer than ``timeout_s``: why the rank failed depends on its last lines.
+        the stream, which a grandchild may hold open for ever, nor for a console. A pump that has
+        had no CPU is waited for longer than ``timeout_s``: why the rank failed depends on its last
+        lines.
 
         Returns:
-            False: not within ``timeout_s`` (a console that does not take its output).
+            False: it has not been passed on, for the machine is very busy.
         """
         done = threading.Event()
 
@@ -252,12 +265,15 @@ class OutputPump:
         self.call(drain)
         give_up_at = clock.monotonic() + _BUSY_S
         while not done.wait(timeout_s):
-            if self._closed or self._consoles.in_write or clock.monotonic() >= give_up_at:
+            if self._closed or clock.monotonic() >= give_up_at:
                 return done.is_set()
         return True
 
     def close(self, timeout_s: float) -> None:
-        """Pass on the available data and stop, within ``timeout_s``. Nothing the second time."""
+        """Pass on the available data and stop, within ``timeout_s``. Nothing the second time.
+
+        Data that the consoles have not taken by then are passed on as long as this process lives.
+        """
         if self._closed:
             return
 
@@ -273,42 +289,59 @@ class OutputPump:
         self._thread.join(timeout_s)
         for writer in self._writers.values():
             writer.close(max(0.0, give_up_at - clock.monotonic()))
-        if not self._thread.is_alive():
+        self._release()
+
+    def wait_for_readers(self) -> None:
+        """After :meth:`close`: wait as long as a console's reader pauses, as a plain program would.
+
+        A person may read the beginning of the output of a job, and its end later.
+        """
+        if self._consoles.is_awaited:
+            with contextlib.suppress(KeyboardInterrupt):  # or does not want to
+                self._thread.join()
+        self._release()
+
+    def _release(self) -> None:
+        if not (self._is_released or self._thread.is_alive()):
+            self._is_released = True
+            self._consoles.close()
             self._epoll.close()
             os.close(self._wake_read)
             os.close(self._wake_write)
 
     def _remove(self, stream: Stream) -> None:
         del self._streams[stream.source]
-        self._epoll.unregister(stream.source)
+        if stream.source in self._paused:
+            self._paused.remove(stream.source)
+        else:
+            self._epoll.unregister(stream.source)
         stream.close()
 
     def _run(self) -> None:
-        while not self._closing:
+        while not (self._closing and self._consoles.is_done):
             for descriptor, _ in self._epoll.poll():
                 if descriptor == self._wake_read:
                     os.read(self._wake_read, 4096)
                     while self._errands:
                         self._errands.popleft()()
-                elif (stream := self._streams.get(descriptor)) and not stream.pump():
-                    self._remove(stream)
+                elif stream := self._streams.get(descriptor):
+                    self._pump(stream)
+                else:
+                    self._consoles.may_be_written(descriptor)
+            self._read_on()
+
+    def _pump(self, stream: Stream) -> None:
+        if not stream.pump():
+            self._remove(stream)
+        elif stream.must_wait():
+            self._epoll.unregister(stream.source)
+            self._paused.add(stream.source)
+
+    def _read_on(self) -> None:
+        for source in [it for it in self._paused if not self._streams[it].must_wait()]:
+            self._paused.remove(source)
+            self._epoll.register(source, select.EPOLLIN)
 
 
 def _text(line: bytes) -> str:
     return line.rstrip(b"\r\n")[:TAIL_LINE_BYTES].decode(errors="replace")
-
-
-def _write(descriptor: int, data: bytes, consoles: Consoles) -> None:
-    """Write all of ``data``, or lose it (closed terminal, full disk)."""
-    cut = consoles.cut
-    (cut.discard if data.endswith(b"\n") else cut.add)(descriptor)
-    view = memoryview(data)
-    consoles.in_write = True
-    while view:
-        try:
-            view = view[os.write(descriptor, view) :]
-        except BlockingIOError:  # another process made the console non-blocking
-            wait_for.writable(descriptor)
-        except OSError:
-            break
-    consoles.in_write = False
