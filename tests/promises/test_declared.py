@@ -60,6 +60,12 @@ DECLARED = {
     "inprocess 2: `last_call_wait` of 1 s is waited by default": (
         "`last_call_wait` is waited only where it was given"
     ),
+    "inprocess 2: `completion_timeout` is 120 s by default": (
+        "`completion_timeout` a limit only there"
+    ),
+    "inprocess 6: after `sys.exit(0)` in the function the other ranks restart": (
+        "`sys.exit(0)` in the function interrupts no other rank"
+    ),
     "inprocess 4.1: `initialize` that fails each time restarts without end": (
         "`Wrapper(max_start_faults=12)` ends a call that fails at its start again and again"
     ),

@@ -314,6 +314,37 @@ def test_a_rank_that_leaves_has_its_exception_and_the_others_go_on(
     assert job.said(0, f"BASE_EXCEPTION of rank 1: .*{error}")
 
 
+def test_a_rank_that_ends_with_success_interrupts_no_other(ranks: RankStarter) -> None:
+    """As under torchrun; what it has forked in the function ends at once, as there, too."""
+    source = """
+    def has_left(rank):
+        with open(f"{os.environ['OUT']}/rank{rank}.jsonl") as notes:
+            return "SystemExit" in notes.read()
+
+    @wrapper(**QUICK)
+    def train(call: CallWrapper):
+        if RANK == 1:
+            if (pid := os.fork()) == 0:
+                raise LookupError("of the child alone")
+            note(child=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        dist.init_process_group("gloo")
+        all_reduce()
+        dist.destroy_process_group()
+        if RANK == 1:
+            sys.exit(0)
+        while not has_left(1):
+            time.sleep(0.01)
+        return call.iteration
+
+    run(train)
+    """
+    job = ranks(2, source)
+    assert job.wait() == [0, 5]
+    assert job.notes(1, "raised") == ["LookupError", "SystemExit"]
+    assert job.notes(1, "child") == [5]
+    assert job.notes(0, "returned") == [0]
+
+
 def test_rank_0_joins_a_store_that_listens_on_the_port_already(ranks: RankStarter) -> None:
     """One that the program made before, say; other programs are named when the time is over."""
     source = """

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import _thread
 import gc
+import multiprocessing.util
 import os
 import signal
 import sys
@@ -62,6 +63,8 @@ _CALLED_BY_C = frozenset(
     kind.__init__.__code__.co_filename for kind in (weakref.WeakSet, weakref.WeakValueDictionary)
 )
 """Files whose functions the interpreter calls when an object dies."""
+_FINALIZER = multiprocessing.util.Finalize.__call__.__code__
+"""Called with a weak reference when the object of a queue, a pool or a ``DataLoader`` dies."""
 _KEPT = 8
 """How many places that swallow are remembered; code in a loop does it each few milliseconds."""
 
@@ -307,6 +310,7 @@ class MainThreadInterrupt:
             elif (
                 code.co_name in _LEAVES
                 or code.co_filename in _CALLED_BY_C
+                or (code is _FINALIZER and f.f_locals.get("wr") is not None)
                 or code in hooks
                 or f.f_lineno in clean_up_of(code, f.f_globals).lines
             ):

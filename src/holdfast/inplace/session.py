@@ -145,6 +145,8 @@ class Session:
         self._owns_atomic = self._is_atomic_due = False
         interrupt.atomic.on_left = self._wake_watcher
         self._is_closed = False
+        self.is_in_child = False
+        """This process is a fork of the rank, and no rank."""
         self._begins: msg.BeginFrom | None = None
         self._has_begun = threading.Event()
         self._snapshots: EpochSnapshots | None = None
@@ -292,6 +294,7 @@ class Session:
 
     def leave_in_child(self) -> None:
         """In a forked child, which is no rank: close the connection, and mark no progress."""
+        self.is_in_child = True
         self._page.leave_in_child()
         self._interrupt.atomic.reset()
         self._client.close()

@@ -24,7 +24,8 @@ from holdfast.inprocess.rank_assignment import RankAssignment, RankFilter
 from holdfast.inprocess.terminate import Terminate
 
 LAST_CALL_WAIT = dt.timedelta(seconds=1)
-"""The default: this object, and not an equal one, which was asked for."""
+COMPLETION_TIMEOUT = dt.timedelta(seconds=120)
+"""Defaults: these objects, and not equal ones, which were asked for."""
 PLUGINS: Mapping[str, type] = {
     "initialize": Initialize,
     "abort": Abort,
@@ -73,7 +74,7 @@ class WrapperArguments:
     hard_timeout: dt.timedelta = dt.timedelta(seconds=90)
     heartbeat_timeout: dt.timedelta = dt.timedelta(seconds=30)
     barrier_timeout: dt.timedelta = dt.timedelta(seconds=120)
-    completion_timeout: dt.timedelta = dt.timedelta(seconds=120)
+    completion_timeout: dt.timedelta = COMPLETION_TIMEOUT
     last_call_wait: dt.timedelta = LAST_CALL_WAIT
     termination_grace_time: dt.timedelta = dt.timedelta(seconds=5)
     max_start_faults: int | None = MAX_START_FAULTS
@@ -87,6 +88,12 @@ class WrapperArguments:
     def waits_for_last_call(self) -> bool:
         """Whether ``last_call_wait`` was asked for."""
         return self.last_call_wait is not LAST_CALL_WAIT
+
+    @property
+    def completion_within(self) -> dt.timedelta:
+        """``completion_timeout``, where it was asked for; else there is no limit."""
+        is_limited = self.completion_timeout is not COMPLETION_TIMEOUT
+        return self.completion_timeout if is_limited else dt.timedelta.max
 
     def validate(self, *, store_mixin: type, distributed_is_available: Callable[[], bool]) -> None:
         """Check all of them, enabled or not; for the errors see the module."""

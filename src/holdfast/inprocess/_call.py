@@ -119,7 +119,8 @@ class RestartableCall:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._exits.close()
+        if not self._session.is_in_child:
+            self._exits.close()
 
     def _set_up(self) -> None:
         arguments, exits = self._arguments, self._exits
@@ -196,7 +197,7 @@ class RestartableCall:
             ),
             coordinator=msg.CoordinatorTimeouts(
                 barrier_s=in_seconds(a.barrier_timeout),
-                completion_s=in_seconds(a.completion_timeout),
+                completion_s=in_seconds(a.completion_within),
                 last_call_wait_s=in_seconds(last_call),
                 silence_s=in_seconds(a.heartbeat_timeout),
                 max_start_faults=a.max_start_faults,
@@ -209,7 +210,8 @@ class RestartableCall:
         try:
             return self._until_finished(function)
         except BaseException as error:
-            self._leave(error)
+            if not self._session.is_in_child:
+                self._leave(error)
             raise
 
     def _until_finished(self, function: Callable[[], Any]) -> Any:
@@ -218,6 +220,8 @@ class RestartableCall:
             match directive:
                 case msg.Commit():
                     self._enter_iteration(directive, function)
+                    if self._session.is_in_child:
+                        return self._result
                 case machine.Unwind():
                     self._unwind()
                 case msg.Exit(finished=True):
@@ -318,6 +322,10 @@ class RestartableCall:
             outcome = error
         finally:
             delivered = interrupt.acknowledge()
+        if self._session.is_in_child:  # the function's own fork, which came out of it
+            if outcome is not None:
+                raise outcome
+            return
         if delivered.swallowed_at:
             log.warning(
                 "a restart was swallowed by %s: let RankShouldRestart pass",
@@ -439,7 +447,8 @@ class RestartableCall:
     def _leave(self, error: BaseException) -> None:
         """Tell the others, wait for the abort of this rank's collectives, call the user's hook."""
         session = self._session
-        is_fault = not isinstance(error, RankDiscarded)
+        is_done = _is_success(error) and self._assigned.iteration >= 0
+        is_fault = not (is_done or isinstance(error, RankDiscarded))
         session.feed(msg.RankLeaves(self._iteration, self._born, is_fault, _in_words(error)))
         until = monotonic() + LEAVE_S
         while (left_s := until - monotonic()) > 0:
@@ -645,6 +654,11 @@ def _in_context_of(error: BaseException, earlier: BaseException | None) -> None:
         return
     if not any(one is error for one in _chain(earlier)):
         error.__context__ = earlier
+
+
+def _is_success(error: BaseException) -> bool:
+    """The end of a process with exit code 0."""
+    return isinstance(error, SystemExit) and error.code in (None, 0)
 
 
 def _forget_locals(error: BaseException) -> None:

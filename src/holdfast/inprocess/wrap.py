@@ -122,7 +122,9 @@ class Wrapper(WrapperArguments):
         heartbeat_timeout: A node without heartbeats for so long is lost. Default 30 s.
         barrier_timeout: How long ranks are waited for at the start, and after a fault. Default
             120 s.
-        completion_timeout: From the first rank that completed to the last. Default 120 s.
+        completion_timeout: From the first rank that completed to the last; later, all ranks
+            restart. Default 120 s, a limit only where it was asked for: a rank may evaluate or
+            save alone at the end.
         last_call_wait: Least time between a fault and the next call. Default 1 s, which is not
             waited where it was not asked for: the restart itself gathers concurrent faults.
         max_start_faults: Restarts in a row after iterations that failed before the function was
@@ -219,10 +221,16 @@ class Wrapper(WrapperArguments):
         It has the parameters of ``fn``, less those that get the CallWrapper.
 
         Raises:
-            TypeError: ``fn`` cannot be called.
+            TypeError: ``fn`` cannot be called, or is a generator or ``async`` function.
         """
         if not callable(fn):
             raise TypeError(f"{type(self).__name__} decorates a function, and not {fn!r}")
+        if self.enabled and (kind := _runs_after_its_call(fn)) is not None:
+            raise TypeError(
+                f"{type(self).__name__} decorates a function that has trained when it returns, and "
+                f"{fn!r} is {kind}: its body runs later, where nothing restarts it. Decorate the "
+                "function that runs it"
+            )
         if not self.enabled:
             return fn
 
@@ -236,6 +244,15 @@ class Wrapper(WrapperArguments):
         if signature is not None:
             wrapped.__signature__ = signature  # type: ignore[attr-defined]
         return wrapped
+
+
+def _runs_after_its_call(fn: Callable[..., Any]) -> str | None:
+    """What ``fn`` is, if its body does not run while it is called."""
+    if inspect.iscoroutinefunction(fn):
+        return "an async function"
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        return "a generator function"
+    return None
 
 
 def _can_be_decorated(value: object) -> bool:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import multiprocessing.util
 import os
 import queue
 import signal
@@ -411,6 +412,40 @@ def test_callbacks_of_weak_references_are_not_broken_into(interrupt: MainThreadI
     assert inside == ["_remove", "done"]
     assert lost == []
     assert len(kept) == 0
+
+
+@pytest.mark.parametrize("by_program", [False, True])
+def test_the_finalizer_of_a_queue_is_not_broken_into_where_its_object_dies(
+    interrupt: MainThreadInterrupt, by_program: bool
+) -> None:
+    """Of a ``DataLoader``, say. Where the program calls it, it may wait: that is no clean-up."""
+    steps: list[str] = []
+
+    class Queue: ...
+
+    def clean_up() -> None:
+        steps.append("begins")
+        interrupt.request()
+        until(lambda: interrupt.refused_at != "", "it is refused")
+        steps.append("ends")
+
+    def work() -> None:
+        queue = Queue()
+        finalizer = multiprocessing.util.Finalize(queue, clean_up)
+        if by_program:
+            finalizer()
+        del queue, finalizer
+        multiprocessing.util._finalizer_registry.clear()  # and its reference
+        spin()
+
+    lost: list[object] = []
+    hook, sys.unraisablehook = sys.unraisablehook, lost.append
+    try:
+        interrupted(interrupt, work, ready=lambda: until(lambda: bool(steps)))
+    finally:
+        sys.unraisablehook = hook
+    assert steps == (["begins"] if by_program else ["begins", "ends"])
+    assert lost == []
 
 
 def test_many_interrupts_of_a_thread_that_stamps_and_starts_others_all_arrive() -> None:

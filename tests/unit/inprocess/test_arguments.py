@@ -8,12 +8,18 @@ import functools
 import inspect
 import pydoc
 import typing
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from holdfast.inprocess import CallWrapper, Compose, Wrapper
-from holdfast.inprocess._arguments import LAST_CALL_WAIT, NAMES, WrapperArguments
+from holdfast.inprocess._arguments import (
+    COMPLETION_TIMEOUT,
+    LAST_CALL_WAIT,
+    NAMES,
+    WrapperArguments,
+)
 from holdfast.inprocess.abort import AbortTorchDistributed, AbortTransformerEngine
 from holdfast.inprocess.finalize import ThreadedFinalize
 from holdfast.inprocess.health_check import CudaHealthCheck, FaultCounter
@@ -218,6 +224,13 @@ def test_the_constructor_lists_every_argument_once() -> None:
         if each.name not in ("store_factory", "abort", "rank_assignment"):
             assert ours.default == each.default, each.name
     assert parameters["last_call_wait"].default is LAST_CALL_WAIT
+    assert parameters["completion_timeout"].default is COMPLETION_TIMEOUT
+
+
+def test_what_a_rank_does_alone_at_the_end_has_a_limit_only_where_one_was_given() -> None:
+    assert Wrapper().checked_arguments().completion_within == dt.timedelta.max
+    given = Wrapper(completion_timeout=seconds(120))
+    assert given.checked_arguments().completion_within == seconds(120)
 
 
 def test_help_shows_parameters_and_defaults_in_words() -> None:
@@ -311,6 +324,31 @@ def test_only_what_can_be_called_is_decorated() -> None:
     """The error stands where the mistake is, and not at the first call."""
     with pytest.raises(TypeError, match="decorates a function, and not 3"):
         Wrapper()(3)  # type: ignore[call-overload]
+
+
+async def _waits() -> None:
+    """Its body runs where the caller awaits it."""
+
+
+def _yields() -> Iterator[int]:
+    yield 1
+
+
+async def _yields_later() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("function", "what"),
+    [(_waits, "an async function"), (_yields, "a generator"), (_yields_later, "a generator")],
+)
+def test_a_function_whose_body_runs_after_its_call_is_refused(
+    function: Callable[..., object], what: str
+) -> None:
+    """Nothing would restart it, and nothing would say so."""
+    with pytest.raises(TypeError, match=f"is {what}"):
+        Wrapper()(function)
+    assert Wrapper(enabled=False)(function) is function
 
 
 # ---------------------------------------------------------------- attributes

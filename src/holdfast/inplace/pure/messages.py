@@ -105,7 +105,11 @@ class FaultReported(Value):
 
 
 class RankLeaves(Value):
-    """A rank leaves. ``fault`` False: the assignment that all compute has no place for it."""
+    """A rank leaves.
+
+    ``fault`` False: the assignment that all compute has no place for it, or its program has ended
+    with success. The others are not interrupted.
+    """
 
     epoch: Epoch
     rank: Rank
