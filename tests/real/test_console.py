@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+
+import pytest
 
 from tests.real.harness import Launcher
+from tests.waiting import until
+
+LAUNCHER = [sys.executable, "-m", "holdfast.fault_tolerance.launcher"]
 
 HANGS_THEN_FAILS = """
 import os, sys, time
@@ -59,3 +66,34 @@ def test_a_log_collector_reads_each_line_of_holdfast_as_an_object(ft: Launcher) 
     assert (of_rank["rank"], of_rank["cycle"]) == (0, 0)
     [restart] = [line for line in lines if "restart 1 of 1" in line["text"]]
     assert (restart["level"], restart["cycle"]) == ("WARNING", 1)
+
+
+def events(ft: Launcher) -> str:
+    return "".join(path.read_text() for path in ft.folder.glob("logs/*/events-*.jsonl"))
+
+
+@pytest.mark.parametrize("end", ["read on", "signal"])
+def test_at_the_end_a_launcher_waits_for_a_reader_that_pauses_but_for_a_signal(
+    ft: Launcher, end: str
+) -> None:
+    """The output is in a file, so its rank has not waited. Five seconds are waited in any case."""
+    script = ft.script("print('x' * 999 + '\\n', end='', flush=True)\n" * 1000)
+    job = subprocess.Popen(
+        [*LAUNCHER, "--standalone", "--tee=3", "--log-dir=logs", script],
+        cwd=ft.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert job.stdout is not None
+    try:
+        until(lambda: "job_succeeded" in events(ft), "the end of the job")
+        if end == "read on":
+            shown = job.stdout.read()
+            assert shown.count(b"x" * 999) == 1000
+        else:
+            job.terminate()
+        assert job.wait(60) == 0
+    finally:
+        job.kill()
+        job.wait()
+        job.stdout.close()

@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from holdfast.base import clock
+from holdfast.base import clock, wait_for
 from holdfast.net.descriptors import Descriptors
 
 if TYPE_CHECKING:
@@ -78,6 +78,16 @@ class Loop(Descriptors):
     def stop(self) -> None:
         """Let :meth:`run` return after the current callback."""
         self._stopped = True
+
+    def signalled_before(self, descriptor: int, signums: Iterable[int]) -> bool:
+        """Wait until one of these has come, or ``descriptor`` can be read; nothing is called."""
+        wanted = {*signums}
+        while not wait_for.readable(descriptor, 0.0):
+            wait_for.any_readable([descriptor, self._wake_read], None)
+            with suppress(BlockingIOError):
+                if not wanted.isdisjoint(os.read(self._wake_read, 4096)):
+                    return True
+        return False
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Have :meth:`run` call ``callback``: for other threads. A closed loop calls nothing."""

@@ -217,9 +217,18 @@ class NodeAgent:
                 self._clean_up()
                 LOGGER.removeHandler(handler)
                 self._pump.close(_OUTPUT_DRAIN_S)
-        if not self._is_signalled:
-            self._pump.wait_for_readers()
+            self._wait_for_readers(loop)
         return self._exit_code()
+
+    def _wait_for_readers(self, loop: Loop) -> None:
+        """As a plain program does: its beginning may be read now, and its end later.
+
+        A signal ends that.
+        """
+        if self._is_signalled or not self._pump.waits_for_reader:
+            return
+        if not loop.signalled_before(self._pump.ended, self._plan.signals_to_handle):
+            self._pump.release()
 
     def outcome(self) -> dict[str, object]:
         """How the job ended here, with the ranks of the last cycle; after :meth:`run`."""

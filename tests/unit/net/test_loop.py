@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import subprocess
 import sys
@@ -119,3 +120,25 @@ def test_a_signal_at_the_end_of_the_loop_waits_as_it_did_before_its_beginning(
         monkeypatch.undo()
         set_handler(signal.SIGUSR1, before)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+
+
+@pytest.mark.parametrize("is_signalled", [True, False])
+def test_a_wait_for_a_descriptor_ends_with_a_signal_that_came_before(is_signalled: bool) -> None:
+    """Others do not end it, and nothing is called for it."""
+    called: list[int] = []
+    read_end, write_end = os.pipe()
+
+    def later() -> None:
+        os.kill(os.getpid(), signal.SIGUSR2)
+        if is_signalled:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        else:
+            os.close(write_end)
+
+    with Loop() as loop:
+        loop.on_signals([signal.SIGUSR1, signal.SIGUSR2], called.append)
+        timer = threading.Timer(0.05, later)
+        timer.start()
+        assert loop.signalled_before(read_end, [signal.SIGUSR1]) is is_signalled
+        timer.join()
+    assert called == []

@@ -182,7 +182,7 @@ def test_a_line_of_any_length_reaches_the_shared_log_in_whole_characters(
 
 
 class PausedReader:
-    """A pipe whose reader reads when it is told to."""
+    """A pipe that only :meth:`read` reads."""
 
     def __init__(self) -> None:
         self.read_end, self.descriptor = os.pipe()

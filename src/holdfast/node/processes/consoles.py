@@ -30,7 +30,7 @@ class _ConsoleQueue:
 
     Attributes:
         fd: Wait for this, until it can be written.
-        is_awaited: Somebody does.
+        is_awaited: The epoll waits for it.
     """
 
     def __init__(self, descriptor: int, as_line: Callable[[str], bytes]) -> None:
@@ -173,9 +173,9 @@ class Consoles:
     def _await(self, console: _ConsoleQueue) -> None:
         if bool(console.n_waiting) == console.is_awaited:
             return
-        console.is_awaited = not console.is_awaited
         with contextlib.suppress(OSError):  # epoll knows no such file: it is tried at each write
-            if console.is_awaited:
+            if console.n_waiting:
                 self._epoll.register(console.fd, select.EPOLLOUT)
             else:
                 self._epoll.unregister(console.fd)
+            console.is_awaited = not console.is_awaited

@@ -185,7 +185,11 @@ def _before_last_character(data: bytearray) -> int:
 
 
 class OutputPump:
-    """The thread that carries all streams. Start it once; add streams at every cycle."""
+    """The thread that carries all streams. Start it once; add streams at every cycle.
+
+    Attributes:
+        ended: A descriptor that can be read when the thread has ended.
+    """
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -199,7 +203,7 @@ class OutputPump:
         self._writers: dict[str, FileWriter] = {}
         self._closing = False  # the thread is to stop
         self._closed = False  # no call has an effect any more
-        self._is_released = False
+        self.ended, self._end = os.pipe2(os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="holdfast-output", daemon=True)
         self._thread.start()
 
@@ -291,23 +295,23 @@ class OutputPump:
             writer.close(max(0.0, give_up_at - clock.monotonic()))
         self._release()
 
-    def wait_for_readers(self) -> None:
-        """After :meth:`close`: wait as long as a console's reader pauses, as a plain program would.
+    @property
+    def waits_for_reader(self) -> bool:
+        """After :meth:`close`: the reader of a console pauses, and the end of it is not shown."""
+        return self._consoles.is_awaited
 
-        A person may read the beginning of the output of a job, and its end later.
-        """
-        if self._consoles.is_awaited:
-            with contextlib.suppress(KeyboardInterrupt):  # or does not want to
-                self._thread.join()
+    def release(self) -> None:
+        """The thread has :attr:`ended`."""
+        self._thread.join()
         self._release()
 
     def _release(self) -> None:
-        if not (self._is_released or self._thread.is_alive()):
-            self._is_released = True
+        if not self._thread.is_alive():
             self._consoles.close()
             self._epoll.close()
             os.close(self._wake_read)
             os.close(self._wake_write)
+            os.close(self.ended)
 
     def _remove(self, stream: Stream) -> None:
         del self._streams[stream.source]
@@ -329,6 +333,7 @@ class OutputPump:
                 else:
                     self._consoles.may_be_written(descriptor)
             self._read_on()
+        os.close(self._end)
 
     def _pump(self, stream: Stream) -> None:
         if not stream.pump():

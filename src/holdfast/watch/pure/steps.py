@@ -131,7 +131,7 @@ class StepProgress:
 
     @property
     def is_given_longer(self) -> bool:
-        """All ranks were looked at for a stall of this one, which has shown no progress since."""
+        """A stall of this rank has ended nothing, and the rank has made no progress since."""
         return self._not_before_s > 0.0
 
     def judged(self, now: float, again_s: float, *, is_pause: bool) -> None:
