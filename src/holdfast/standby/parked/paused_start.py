@@ -16,7 +16,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any, NoReturn
@@ -60,7 +60,7 @@ class UnfitError(Exception):
 
 
 # ------------------------------------------------------------------ prepare
-class _Preloaded:
+class Preloaded:
     """What importing ahead of time has come to.
 
     Attributes:
@@ -102,7 +102,7 @@ def _preload(
     variables: set[str],
     watch: EnvironWatch,
     file_of_main: str | None,
-) -> _Preloaded:
+) -> Preloaded:
     """Import, and check that nothing else happens; ``variables``: those that the script may set."""
     main = vars(sys.modules["__main__"])
     if file_of_main is not None:
@@ -139,7 +139,7 @@ def _preload(
     if [finder for finder in now if finder in (*finders, missed)] != [*finders, missed]:
         raise UnfitError("an import removes something from sys.meta_path")
     now.remove(missed)
-    return _Preloaded(watch, written, now, missed.names)
+    return Preloaded(watch, written, now, missed.names)
 
 
 def _import_and_look(name: str, parts: Sequence[str], watch: EnvironWatch) -> None:
@@ -155,18 +155,6 @@ def _import_and_look(name: str, parts: Sequence[str], watch: EnvironWatch) -> No
     for state, was in before.items():
         if after[state] != was:
             raise UnfitError(f"importing {name} changes {state}", name)
-
-
-def _file_of_main(script_imports: Any) -> str | None:
-    """What ``__main__.__file__`` will be: without it, libraries believe to be in a notebook."""
-    first = sys.argv[0] if sys.argv else ""
-    if first in ("", "-", "-c"):
-        return None
-    if first == "-m":
-        return script_imports.module_file(sys.orig_argv, sys.path)  # type: ignore[no-any-return]
-    path = os.path.join(os.getcwd(), first)
-    is_container = os.path.isdir(path) or _archived(path)
-    return os.path.join(path, "__main__.py") if is_container else path
 
 
 def _import(name: str, parts: Sequence[str]) -> None:
@@ -305,6 +293,17 @@ def _become_plain(environ: Mapping[str, str], note: str, why: str) -> NoReturn:
     os.execvpe(sys.orig_argv[0], sys.orig_argv, {**environ, **_way_in})  # noqa: S606
 
 
+def _begin_anew_as(pid: int, note: str) -> Callable[[Mapping[str, str], str], None]:
+    """Become plain, but not in a child of the script: it would be a second rank."""
+
+    def begin_anew(environ: Mapping[str, str], why: str) -> None:
+        if os.getpid() == pid:
+            _become_plain(environ, note, why)
+        _leave_word(note, f"(in a child) {why}")
+
+    return begin_anew
+
+
 def _refresh_streams() -> None:
     """Have the streams that exist already ask what their new places can do.
 
@@ -362,239 +361,6 @@ def _command_name(name: str | None = None) -> str:
         with open(path, "w") as file:
             file.write(name)
     return before
-
-
-def _shadowed(standard: set[str], missed: set[str]) -> str | None:
-    """A module that the script's imports would find in folders that were not searched here.
-
-    Args:
-        standard: Modules of the standard library that were imported.
-        missed: Modules that were looked for, and not found.
-
-    Returns:
-        A name.
-    """
-    first = sys.argv[0]
-    if first in ("-m", "-c"):
-        folders = [os.getcwd()]
-    else:
-        folders = [os.path.dirname(os.path.realpath(first)), os.path.realpath(first)]
-    library = os.path.dirname(os.__file__)
-    for folder in sys.path:
-        if folder == library:
-            break
-        folders.append(folder)
-    for folder in folders:
-        for name, is_package_or_file in _modules_in(folder, standard | missed):
-            if name in missed or is_package_or_file:
-                return name
-    return None
-
-
-def _modules_in(folder: str, names: set[str]) -> Iterator[tuple[str, bool]]:
-    """Which of these modules a folder or an archive holds; False: as a folder without a file."""
-    from importlib.machinery import all_suffixes  # noqa: PLC0415
-
-    suffixes = all_suffixes()
-    try:
-        entries = os.listdir(folder)
-    except NotADirectoryError:
-        entries = _archived(folder)
-    except OSError:
-        return
-    for entry in entries:
-        name, _, rest = entry.partition(".")
-        path = os.path.join(folder, entry)
-        if name not in names:
-            continue
-        if rest:
-            if f".{rest}" in suffixes:
-                yield name, True
-        elif not os.path.isfile(path):
-            yield name, any(os.path.exists(f"{path}/__init__{each}") for each in suffixes)
-
-
-def _archived(path: str) -> list[str]:
-    """Names of modules at the top of an archive (a zipapp); none where it is another file."""
-    import zipimport  # noqa: PLC0415
-
-    try:
-        archive = zipimport.zipimporter(path).archive
-    except zipimport.ZipImportError:
-        return []
-    files: Any = zipimport._zip_directory_cache[archive]  # type: ignore[attr-defined] # noqa: SLF001
-    return [f"{top.partition('.')[0]}.py" for top in {each.split(os.sep)[0] for each in files}]
-
-
-def _place(name: str) -> str | None:
-    """The file that ``import name`` finds on the path; None for a module that is made elsewhere."""
-    from importlib.machinery import PathFinder  # noqa: PLC0415
-
-    spec = PathFinder.find_spec(name)
-    return None if spec is None else spec.origin
-
-
-class _Aside:
-    """Imported libraries, out of sight until the script imports one of them.
-
-    Only then is it known that the script has not prepared for it (set OMP_NUM_THREADS, moved
-    ``sys.path``, hooked imports).
-
-    A finder for ``sys.meta_path``, which leaves it when it has done its work.
-    """
-
-    def __init__(
-        self,
-        names: Sequence[str],
-        preloaded: _Preloaded,
-        places: Mapping[str, str | None],
-        harmless: Sequence[str],
-        note: str,
-    ) -> None:
-        import importlib.machinery  # noqa: PLC0415
-        import logging  # noqa: PLC0415
-        import threading  # noqa: PLC0415
-        import warnings  # noqa: PLC0415
-
-        self._modules = {name: sys.modules.pop(name) for name in names}
-        self._tops = {name for name in names if "." not in name}
-        self._places = places
-        self._read = preloaded.read
-        self._written = preloaded.written
-        self._finders = preloaded.finders
-        self._harmless = tuple(harmless)
-        self._note = note
-        self._find = importlib.machinery.PathFinder.find_spec
-        self._loggers = {
-            name: logger.disabled
-            for name, logger in logging.root.manager.loggerDict.items()
-            if isinstance(logger, logging.Logger)
-        }
-        self._logging = logging
-        self._lock = threading.Lock()  # two threads may import at once
-        self._warnings = warnings
-        self._pid = os.getpid()
-        self._environ: dict[str, str] = {}
-        self._surroundings: tuple[object, ...] = ()
-        self._started_with: tuple[object, ...] = ()
-
-    def hide(self, filters: Sequence[Any]) -> None:
-        """Serve imports from now on; ``filters``: of warnings, before imports."""
-        self._filters = [each for each in self._warnings.filters if each not in filters]
-        self._warnings.filters[:] = filters  # type: ignore[index]
-        self._environ = dict(os.environ)
-        sys.meta_path.insert(0, self)
-        if _native_threads() > 1:
-            os.register_at_fork(before=self._before_fork)
-        self._surroundings = self._look_around()
-        self._started_with = self._folder_and_arguments()
-
-    def _before_fork(self) -> None:
-        """Libraries have started threads, and a plain start would not have them yet."""
-        if self in sys.meta_path:
-            why = "forks before it imports libraries that start threads"
-            self._begin_anew(why)
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, _target: object = None
-    ) -> ModuleSpec | None:
-        """The spec of a plain import, with a loader that takes the module from here."""
-        if path is not None or name not in self._tops or name in sys.modules:
-            return None
-        spec = self._find(name)
-        if spec is not None:
-            spec.loader = _Kept(spec.loader, self)  # type: ignore[assignment]
-        return spec
-
-    def give(self, name: str) -> ModuleType:
-        """One of them is imported: all are put back, if the script has not prepared for it."""
-        with self._lock:
-            self._put_back(name)
-        return self._modules[name]
-
-    def _put_back(self, name: str) -> None:
-        if self in sys.meta_path:
-            if why := self._doubt():
-                self._begin_anew(why)
-            sys.meta_path[:] = self._finders
-            sys.modules.update({key: kept for key, kept in self._modules.items() if key != name})
-            self._warnings.filters[:0] = self._filters  # type: ignore[index]
-            for logger, was_disabled in self._loggers.items():
-                found = self._logging.root.manager.loggerDict[logger]
-                found.disabled = was_disabled  # type: ignore[union-attr]
-            os.environ.update(self._written)
-
-    def _begin_anew(self, why: str) -> None:
-        """Except in a child of the script: it would run all of the script, as a second rank."""
-        if os.getpid() == self._pid:
-            _become_plain(self._environ, self._note, why)
-        _leave_word(self._note, f"(in a child) {why}")
-
-    def _look_around(self) -> tuple[object, ...]:
-        import builtins  # noqa: PLC0415
-
-        return (
-            list(sys.meta_path),
-            list(sys.path_hooks),
-            sys.getdlopenflags(),
-            # Threads take these from the thread that starts them, when it does.
-            os.sched_getaffinity(0),
-            os.sched_getscheduler(0),
-            os.nice(0),
-            _status()["SigBlk"],
-            builtins.__import__,
-            builtins.open,
-            self._logging.getLoggerClass(),
-            self._logging.root.manager,
-        )
-
-    def _folder_and_arguments(self) -> tuple[object, ...]:
-        try:
-            folder = os.getcwd()
-        except OSError:  # it was removed
-            folder = ""
-        return folder, sys.argv[1:]  # with -m, the first one is still to be replaced
-
-    def _doubt(self) -> str | None:
-        """A change by the script before its first import of a library that may depend on it.
-
-        Changes after that import make no difference, as in a plain start.
-        """
-        now = dict(os.environ)
-        for key in sorted({*now, *self._environ}):
-            is_harmless = key.startswith(self._harmless) and key not in self._read
-            if now.get(key) != self._environ.get(key) and not is_harmless:
-                return f"changes {key} before it imports"
-        if self._look_around() != self._surroundings:
-            return "changes how modules are imported, or where threads run, before it imports"
-        if self._folder_and_arguments() != self._started_with:
-            return "changes its working directory or sys.argv before it imports"
-        for name, place in self._places.items():
-            if _place(name) != place:
-                return f"has another {name} on its path"
-        return None
-
-
-class _Kept:
-    """Loads a module that has been loaded; in all else the loader that a plain start has."""
-
-    def __init__(self, loader: object, aside: _Aside) -> None:
-        self._loader = loader
-        self._aside = aside
-        self._spec: ModuleSpec | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module itself."""
-        module = self._aside.give(spec.name)
-        self._spec = module.__spec__
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        """It has run; only its spec was replaced by the import."""
-        module.__spec__ = self._spec
 
 
 # ------------------------------------------------------------------ from start to script
@@ -766,13 +532,14 @@ def _live(python_start: PythonStart, orders: Mapping[str, Any]) -> ModuleType | 
         without = set(orders["without"])
         kept = [each for each in imports if each[0].partition(".")[0] not in without]
         late = [name for name in orders["late"] if name not in without]
-        file_of_main = _file_of_main(script_imports)
-        preloaded = _preload(kept, late, variables, watch, file_of_main)
+        preloaded = _preload(kept, late, variables, watch, script_imports.file_of_main())
         added = {name: module for name, module in sys.modules.items() if name not in before}
         files = _refuse_strange_places(added, began_ns, time.time_ns())
         standard = {name.partition(".")[0] for name in added} & sys.stdlib_module_names
         names = [name for name in added if name.partition(".")[0] not in standard]
-        places = {top: _place(top) for top in {name.partition(".")[0] for name in names}}
+        hidden_libraries = python_start.load("standby/parked/hidden_libraries.py")
+        tops = {name.partition(".")[0] for name in names}
+        places = {top: hidden_libraries.place_of(top) for top in tops}
         ready = {"op": "parkedready", "memory_kib": _memory_kib(), "modules": len(added)}
         _send(control, {**ready, "assumed": preloaded.assumed})
     except Exception as error:  # noqa: BLE001 - of the system, or of a sitecustomize of the user's
@@ -789,7 +556,7 @@ def _live(python_start: PythonStart, orders: Mapping[str, Any]) -> ModuleType | 
         _refresh_streams()
         if len(streams) > len(_STREAMS):
             _refresh_stdin()
-        if name := _shadowed(standard, preloaded.missed):
+        if name := script_imports.shadowed(standard, preloaded.missed):
             why = f"has a module {name} beside it, which a library would find"
             _become_plain(environ, note, why)
         if _have_changed(files):
@@ -799,7 +566,10 @@ def _live(python_start: PythonStart, orders: Mapping[str, Any]) -> ModuleType | 
         if _START in sys.modules:
             sys.modules[_START].register_dump()
         _restart_the_clock_of_log_records(time)
-        _Aside(names, preloaded, places, orders["harmless"], note).hide(filters)
+        hidden = hidden_libraries.HiddenLibraries(
+            names, preloaded, places, orders["harmless"], _begin_anew_as(os.getpid(), note)
+        )
+        hidden.serve(filters, has_threads=_native_threads() > 1)
         if not control.recv(1):  # the launcher has ended before it let the script begin
             os._exit(_LOSES_NOTHING_AT)
         control.close()

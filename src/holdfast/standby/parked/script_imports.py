@@ -17,6 +17,7 @@ from importlib.machinery import PathFinder
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
 
 Import = tuple[str, tuple[str, ...]]
 """A module, and the names that are taken from it."""
@@ -45,9 +46,78 @@ def script_imports(argv: Sequence[str], path: Sequence[str]) -> tuple[list[Impor
     return found.imports, found.variables
 
 
-def module_file(argv: Sequence[str], path: Sequence[str]) -> str | None:
-    """The file that ``-m`` runs; the arguments are those of :func:`script_imports`."""
-    return _module(argv, path)[1]
+def file_of_main() -> str | None:
+    """What ``__main__.__file__`` will be: without it, libraries believe to be in a notebook."""
+    first = sys.argv[0] if sys.argv else ""
+    if first in ("", "-", "-c"):
+        return None
+    if first == "-m":
+        return _module(sys.orig_argv, sys.path)[1]
+    path = os.path.join(os.getcwd(), first)
+    is_container = os.path.isdir(path) or _archived(path)
+    return os.path.join(path, "__main__.py") if is_container else path
+
+
+def shadowed(standard: set[str], missed: set[str]) -> str | None:
+    """A module that the script's imports would find in folders that were not searched here.
+
+    Args:
+        standard: Modules of the standard library that were imported.
+        missed: Modules that were looked for, and not found.
+
+    Returns:
+        A name.
+    """
+    first = sys.argv[0]
+    if first in ("-m", "-c"):
+        folders = [os.getcwd()]
+    else:
+        folders = [os.path.dirname(os.path.realpath(first)), os.path.realpath(first)]
+    library = os.path.dirname(os.__file__)
+    for folder in sys.path:
+        if folder == library:
+            break
+        folders.append(folder)
+    for folder in folders:
+        for name, is_package_or_file in _modules_in(folder, standard | missed):
+            if name in missed or is_package_or_file:
+                return name
+    return None
+
+
+def _modules_in(folder: str, names: set[str]) -> Iterator[tuple[str, bool]]:
+    """Which of these modules a folder or an archive holds; False: as a folder without a file."""
+    from importlib.machinery import all_suffixes  # noqa: PLC0415
+
+    suffixes = all_suffixes()
+    try:
+        entries = os.listdir(folder)
+    except NotADirectoryError:
+        entries = _archived(folder)
+    except OSError:
+        return
+    for entry in entries:
+        name, _, rest = entry.partition(".")
+        path = os.path.join(folder, entry)
+        if name not in names:
+            continue
+        if rest:
+            if f".{rest}" in suffixes:
+                yield name, True
+        elif not os.path.isfile(path):
+            yield name, any(os.path.exists(f"{path}/__init__{each}") for each in suffixes)
+
+
+def _archived(path: str) -> list[str]:
+    """Names of modules at the top of an archive (a zipapp); none where it is another file."""
+    import zipimport  # noqa: PLC0415
+
+    try:
+        archive = zipimport.zipimporter(path).archive
+    except zipimport.ZipImportError:
+        return []
+    files: Any = zipimport._zip_directory_cache[archive]  # type: ignore[attr-defined] # noqa: SLF001
+    return [f"{top.partition('.')[0]}.py" for top in {each.split(os.sep)[0] for each in files}]
 
 
 def _module(argv: Sequence[str], path: Sequence[str]) -> tuple[str, str | None]:
