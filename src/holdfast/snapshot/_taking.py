@@ -122,6 +122,10 @@ def with_room(n_bytes: int) -> int:
     return n_bytes + n_bytes // 64 + (1 << 16)
 
 
+class NoMemoryError(Exception):
+    """The state has outgrown the memory for snapshots; the text has the numbers."""
+
+
 class Taking:
     """One life of a rank.
 
@@ -149,6 +153,7 @@ class Taking:
         self._words = arena.words
         self._ring = Ring(arena, device)
         self._beside = beside
+        self._no_memory: NoMemoryError | None = None
         self._n_slots = self._usable(answer)
         self._granted = granted
         self._every = every
@@ -276,7 +281,7 @@ class Taking:
             "checkpoint: %s",
             step,
             error,
-            exc_info=None if isinstance(error, StateChangedError) else error,
+            exc_info=None if isinstance(error, StateChangedError | NoMemoryError) else error,
         )
         self.close()
         self._arena.void_others(None)  # checkpoints will be newer than these
@@ -291,11 +296,13 @@ class Taking:
         captured = self._live.capture(step)
         n_bytes = captured.head.n_bytes
         slot = None
-        if self._ring.is_prepared(n_bytes, self._n_slots):
+        if self._n_slots and self._ring.is_prepared(n_bytes, self._n_slots):
             if self._to_prove is not None:
                 self._to_prove = None
                 self._arena.void_others(None)
             slot = self._ring.take(step, n_bytes, self._n_slots)
+        elif self._no_memory is not None:
+            raise self._no_memory
         else:
             self._prepare(with_room(n_bytes))
         if slot is None:
@@ -410,9 +417,9 @@ class Taking:
                 self._n_slots = self._usable(answer)
             self._ring.prepare(n_bytes, self._n_slots)
         except (NoArenaError, OSError) as error:
-            LOGGER.warning(
-                "rank %d has no memory for %d snapshots of %.1f MB, and takes none: %s",
-                *(self._link.rank, self._n_slots, n_bytes / 1e6, error),
+            self._no_memory = NoMemoryError(
+                f"rank {self._link.rank} has no memory for {self._n_slots} snapshots of "
+                f"{n_bytes / 1e6:.1f} MB: {error}"
             )
 
     def _usable(self, answer: Arena) -> int:
@@ -422,9 +429,8 @@ class Taking:
         needed = n_slots(beside=self._beside, kept=kept)
         if given >= needed:
             return needed
-        LOGGER.warning(
-            "rank %d takes no snapshots: the launcher gives memory for %d, and %d are needed",
-            *(self._link.rank, given, needed),
+        self._no_memory = NoMemoryError(
+            f"the launcher gives rank {self._link.rank} memory for {given}, and {needed} are needed"
         )
         return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
 import os
 import random
@@ -448,13 +449,13 @@ def test_memory_that_is_not_there_means_a_line_and_steps_without_snapshots(
     monkeypatch.setattr(os, "posix_fallocate", full)
     training = Training()
     snapshots = make(**training.parts)
-    with caplog.at_level(logging.WARNING, "holdfast.snapshot"):
-        snapshots.restore()
-        until(lambda: caplog.records, "the line")
-    assert not any(snapshots.take(step) for step in range(1, 5))
-    assert launcher.arena(0).words[layout.SKIPPED] == 4
+    snapshots.restore()
+    steps = itertools.count(1)
+    until(lambda: snapshots.take(next(steps)) or caplog.records, "the line")
+    assert not any(snapshots.take(next(steps)) for _ in range(3))
     [record] = caplog.records
     assert "No space left" in record.getMessage()
+    assert record.exc_info is None
 
 
 def test_a_state_that_outgrows_its_memory_asks_for_more(
@@ -478,9 +479,10 @@ def test_a_state_that_outgrows_its_memory_asks_for_more(
     assert data["y"].sum() == 200_000
 
 
-def test_more_memory_that_is_refused_is_not_taken(
+def test_a_state_that_outgrows_all_memory_ends_snapshots_and_not_the_training(
     make: Make, launcher: SnapshotLauncher, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """And older ones go: the next restart may be thousands of steps and many checkpoints later."""
     data: dict[str, Any] = {"x": torch.zeros(10)}
     snapshots = make(data=data)
     snapshots.restore()
@@ -488,12 +490,29 @@ def test_more_memory_that_is_refused_is_not_taken(
     launcher.bytes_max = 1 << 18
     before = os.fstat(launcher.arena(0).fd).st_blocks
     data["y"] = torch.ones(200_000)
-    with caplog.at_level(logging.WARNING, "holdfast.snapshot"):
-        assert not snapshots.take(2)
-        until(lambda: caplog.records, "the line")
-    assert not snapshots.take(3)
+    steps = itertools.count(2)
+    until(lambda: snapshots.take(next(steps)) or caplog.records, "the line")
+    assert "none from here on" in caplog.text
+    assert "rank 0 has no memory for 2 snapshots of 0.9 MB" in caplog.text
+    assert not snapshots.take(next(steps))
     assert os.fstat(launcher.arena(0).fd).st_blocks == before
-    assert launcher.common(1) == [SnapshotId(0, 0, 1)]
+    assert launcher.common(1) == []
+    assert launcher.arena(0).void_until() == SnapshotId(0, 0, ANY), "copies elsewhere go as well"
+
+
+def test_a_state_that_shrinks_back_into_its_memory_is_held_again(
+    make: Make, launcher: SnapshotLauncher
+) -> None:
+    data: dict[str, Any] = {"x": torch.zeros(10)}
+    snapshots = make(data=data)
+    snapshots.restore()
+    take(snapshots, 1)
+    launcher.bytes_max = 1 << 18
+    data["y"] = torch.ones(200_000)
+    assert not snapshots.take(2)
+    del data["y"]
+    take(snapshots, 3)
+    assert launcher.common(1)[0] == SnapshotId(0, 0, 3)
 
 
 def test_two_slots_where_three_were_asked_for_are_copied_in_the_step(
@@ -561,7 +580,7 @@ def test_one_slot_is_not_enough(
     snapshots = make(**training.parts)
     assert snapshots.restore() == 0
     assert not any(snapshots.take(step) for step in range(1, 5))
-    assert "rank 0 takes no snapshots: the launcher gives memory for 1, and 2 are" in caplog.text
+    assert "the launcher gives rank 0 memory for 1, and 2 are needed" in caplog.text
 
 
 def test_a_forked_child_takes_nothing(make: Make, launcher: SnapshotLauncher) -> None:
