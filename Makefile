@@ -68,7 +68,7 @@ trainers:  ## restarts of transformers, Lightning, accelerate and FSDP2 jobs bes
 
 test-trainers:  ## the callbacks in real trainings of Lightning, transformers and accelerate, in .venv-trainers
 	@$(PREPARE) .venv-trainers $(TRAINERS)
-	@.venv-trainers/bin/python -m pytest tests/real/test_lightning.py tests/real/test_hugging_face.py tests/unit/test_compat_surface.py tests/promises/test_lightning.py $(PYTEST_ARGS)
+	@.venv-trainers/bin/python -m pytest -o faulthandler_timeout=0 tests/real/test_lightning.py tests/real/test_hugging_face.py tests/unit/test_compat_surface.py tests/promises/test_lightning.py $(PYTEST_ARGS)
 
 cluster: $(VENV)/.ready  ## examples/deploy/slurm.sbatch under a Slurm of three nodes here: faults, signals, requeues (needs root, slurm-wlm)
 	@$(PY) -m tests.cluster $(PYTEST_ARGS)
@@ -76,7 +76,7 @@ cluster: $(VENV)/.ready  ## examples/deploy/slurm.sbatch under a Slurm of three 
 etcd: $(VENV)/.ready  ## launchers that meet over a real etcd, which fails and comes back (needs etcd-server)
 	@command -v etcd > /dev/null || { echo "no etcd here: apt-get install etcd-server (3.4 or 3.5, for its v2 protocol)"; exit 1; }
 	@test -d .etcd/etcd || $(PY) -m pip install --quiet --disable-pip-version-check --target .etcd python-etcd
-	@PYTHONPATH=$(CURDIR)/.etcd$(if $(PYTHONPATH),:$(PYTHONPATH)) $(PY) -m pytest -o timeout=300 tests/real/test_etcd.py $(PYTEST_ARGS)
+	@PYTHONPATH=$(CURDIR)/.etcd$(if $(PYTHONPATH),:$(PYTHONPATH)) $(PY) -m pytest -o timeout=300 -o faulthandler_timeout=0 tests/real/test_etcd.py $(PYTEST_ARGS)
 
 bench: $(VENV)/.ready  ## measure against torchrun and a socket heartbeat; JSON in bench/results
 	@$(PY) -m bench
@@ -103,7 +103,7 @@ fresh: $(VENV)/.ready  ## the tests of machines and of the simulator, with seeds
 	done
 
 soak-fuzz: $(VENV)/.ready  ## 10,000 pieces of garbage for every endpoint and store (EXAMPLES=n)
-	@HOLDFAST_FRESH=1 HOLDFAST_FUZZ_EXAMPLES=$(or $(EXAMPLES),10000) $(PY) -m pytest -o timeout=0 tests/integration -k "garbage or fuzz"
+	@HOLDFAST_FRESH=1 HOLDFAST_FUZZ_EXAMPLES=$(or $(EXAMPLES),10000) $(PY) -m pytest -o timeout=0 -o faulthandler_timeout=0 tests/integration -k "garbage or fuzz"
 
 soak-inprocess: $(VENV)/.ready  ## 300 random faults in one call of a restartable function (FAULTS=n SEED=n), 300 with atomic sections, 100,000 interrupts
 	@$(PY) -m tests.interrupt_stress --interrupts $(or $(INTERRUPTS),100000)
