@@ -27,14 +27,34 @@ from torch import nn
 from torch.distributed import distributed_c10d as c10d
 
 if TYPE_CHECKING:  # torch.distributed has them as well, which torch's type stubs do not say
-    from torch._C._distributed_c10d import FileStore, HashStore, PrefixStore, Store, TCPStore, Work
+    from torch._C._distributed_c10d import (
+        FileStore,
+        HashStore,
+        Logger,
+        PrefixStore,
+        Reducer,
+        Store,
+        TCPStore,
+        Work,
+    )
 else:
-    from torch.distributed import FileStore, HashStore, PrefixStore, Store, TCPStore, Work
+    from torch.distributed import (
+        FileStore,
+        HashStore,
+        Logger,
+        PrefixStore,
+        Reducer,
+        Store,
+        TCPStore,
+        Work,
+    )
 
 __all__ = [
     "FileStore",
     "HashStore",
+    "Logger",
     "PrefixStore",
+    "Reducer",
     "Store",
     "TCPStore",
     "Work",

@@ -27,6 +27,7 @@ from holdfast.base import torch_private
 from holdfast.base.clock import monotonic
 from holdfast.base.rank_log import rank_logger
 from holdfast.inplace.torch_edge.gloo_abort import gloo_aborter
+from holdfast.inplace.torch_edge.reducer_groups import groups_outlive_reducers
 from holdfast.inplace.torch_edge.work_abort import work_aborter
 
 log = rank_logger(__name__)
@@ -57,6 +58,7 @@ def watching() -> Iterator[None]:
             if _watchers == 1:
                 installed.enter_context(gloo_aborter.installed())
                 installed.enter_context(work_aborter.installed())
+                installed.enter_context(groups_outlive_reducers())
             yield
     finally:
         _watchers -= 1
