@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import multiprocessing.util
 import os
@@ -377,6 +378,44 @@ def test_callbacks_of_the_garbage_collector_are_not_broken_into(
         sys.unraisablehook = hook
     assert inside == ["start", "asked"]
     assert lost == []
+
+
+@pytest.mark.parametrize("kind", ["function", "method", "partial", "object"])
+def test_a_handler_of_a_signal_is_not_broken_into(
+    interrupt: MainThreadInterrupt, kind: str
+) -> None:
+    """It may write the last checkpoint of a job that is stopped by SIGTERM; here SIGUSR1."""
+    inside: list[str] = []
+
+    class Handler:
+        def __call__(self, number: int, _frame: FrameType | None) -> None:
+            signal.signal(number, signal.SIG_IGN)  # as many do first
+            interrupt.request()
+            interrupt.deliver_again()
+            inside.append("done")
+
+        method = __call__
+
+    def function(number: int, frame: FrameType | None) -> None:
+        Handler.__call__(Handler(), number, frame)
+
+    handlers = {
+        "function": function,
+        "method": Handler().method,
+        "partial": functools.partial(function),
+        "object": Handler(),
+    }
+
+    def work() -> None:
+        signal.raise_signal(signal.SIGUSR1)
+        spin()
+
+    before = signal.signal(signal.SIGUSR1, handlers[kind])
+    try:
+        interrupted(interrupt, work, ready=lambda: until(lambda: "done" in inside))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert inside == ["done"]
 
 
 def test_callbacks_of_weak_references_are_not_broken_into(interrupt: MainThreadInterrupt) -> None:
