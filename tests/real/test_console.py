@@ -76,7 +76,7 @@ def events(ft: Launcher) -> str:
 def test_at_the_end_a_launcher_waits_for_a_reader_that_pauses_but_for_a_signal(
     ft: Launcher, end: str
 ) -> None:
-    """The output is in a file, so its rank has not waited. Five seconds are waited in any case."""
+    """The output is in a file, so its rank has not waited."""
     script = ft.script("print('x' * 999 + '\\n', end='', flush=True)\n" * 1000)
     job = subprocess.Popen(
         [*LAUNCHER, "--standalone", "--tee=3", "--log-dir=logs", script],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import resource
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
@@ -12,10 +14,29 @@ _KILLED_S = 1.0
 """How long the end of a command that was killed is awaited: it may sit in the kernel."""
 
 
+def start_thread(thread: threading.Thread) -> None:
+    """Start ``thread``.
+
+    Raises:
+        OSError: The system lets this process start no thread.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        may_have, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+        limit = "" if may_have == resource.RLIM_INFINITY else f", which is {may_have} here"
+        raise OSError(
+            errno.EAGAIN,
+            "the system lets this process start no thread; raise the user's limit of processes "
+            f"and threads (ulimit -u){limit}, or the container's (pids.max)",
+        ) from error
+
+
 class CallInThread(Generic[_T]):
     """A call made at once by a thread of its own, which is left behind if it never returns.
 
-    ``on_end`` is called in that thread when ``call`` has returned or raised.
+    ``on_end`` is called in that thread when ``call`` has returned or raised. Where no thread can be
+    started, that is an OSError of the call.
     """
 
     def __init__(
@@ -29,7 +50,11 @@ class CallInThread(Generic[_T]):
         self._returned: list[_T] = []
         self._raised: list[BaseException] = []
         self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
-        self._thread.start()
+        try:
+            start_thread(self._thread)
+        except OSError as error:
+            self._raised.append(error)
+            on_end()
 
     def _run(self) -> None:
         try:

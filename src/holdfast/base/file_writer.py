@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from holdfast.base import clock
+from holdfast.base.bounded import start_thread
 
 WAITING_BYTES_MAX = 16 << 20
 """Room for output that waits, in memory."""
@@ -51,7 +52,7 @@ class FileWriter:
         self._is_closing = False
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        start_thread(self._thread)
 
     def call(self, errand: Callable[[], None], n_bytes: int = 0) -> bool:
         """Call ``errand``, which writes ``n_bytes``, after those before it; False: it is dropped.

@@ -6,6 +6,7 @@ plain python, torchrun, a child process  a client whose calls do nothing
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -15,6 +16,10 @@ from typing import Any
 
 from holdfast.fault_tolerance.data import FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR, WorkloadControlRequest
 from holdfast.fault_tolerance.rank_monitor_client import RankMonitorClient
+from holdfast.watch.rank.rank_info import UnreachableError
+
+_REFUSED = (errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE)
+"""Of a socket on which the launcher has listened: the second, of a connection made before."""
 
 
 def client() -> RankMonitorClient:
@@ -25,10 +30,11 @@ def client() -> RankMonitorClient:
     ``python``, ``torchrun``), and in children that ``multiprocessing`` starts, the client has the
     same methods, which return at once: calculations return ``False``, requests to the launcher are
     dropped, and ``state_dict()`` is what ``load_state_dict()`` was given. One line in the log says
-    so; ``client().is_initialized`` is false there.
+    so; ``client().is_initialized`` is false there. The same where the launcher could start no
+    monitor for this rank, which it logs: the rank runs unwatched.
 
     Raises:
-        RankMonitorClientError: There is a monitor, and it refused or cannot be reached, as
+        RankMonitorClientError: There is a monitor, and it refused or does not answer, as
             :meth:`RankMonitorClient.init_workload_monitoring` raises it.
     """
     with _Own.lock:
@@ -37,7 +43,14 @@ def client() -> RankMonitorClient:
             own = _Own.client = RankMonitorClient() if is_watched else _Unwatched()
             own.keeps_given_timeouts = True
         if is_watched and not own.is_initialized:
-            own.init_workload_monitoring()
+            try:
+                own.init_workload_monitoring()
+            except UnreachableError as error:
+                if error.errno not in _REFUSED:
+                    raise
+                own._step_aside()  # noqa: SLF001 - of this class, too
+                own = _Own.client = _Unwatched(str(error))
+                _Own.refused_by = os.environ.get(FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR)
         return own
 
 
@@ -46,10 +59,13 @@ class _Own:
 
     lock = threading.Lock()
     client: RankMonitorClient | None = None
+    refused_by: str | None = None
+    """The socket of the monitor that this rank does not have."""
 
 
 def _is_watched() -> bool:
-    return bool(os.environ.get(FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR)) and not _is_child()
+    path = os.environ.get(FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR)
+    return bool(path) and path != _Own.refused_by and not _is_child()
 
 
 def _is_child() -> bool:
@@ -68,10 +84,17 @@ def _is_child() -> bool:
 class _Unwatched(RankMonitorClient):
     """Refuses nothing and does nothing, as the client of a forked child."""
 
-    def __init__(self) -> None:
+    def __init__(self, why_refused: str = "") -> None:
         super().__init__()
         self._disarmed = True
         self._state: dict[str, Any] = {}
+        if why_refused:
+            self.logger.error(
+                "this rank runs unwatched, hangs of it will not be found: the launcher could start "
+                "no monitor for it, and has logged why (%s)",
+                why_refused,
+            )
+            return
         is_said = os.environ.get("RANK", "0") == "0" and not _is_child()  # one line for the job
         self.logger.log(
             logging.INFO if is_said else logging.DEBUG,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -79,11 +80,18 @@ class Loop(Descriptors):
         """Let :meth:`run` return after the current callback."""
         self._stopped = True
 
-    def signalled_before(self, descriptor: int, signums: Iterable[int]) -> bool:
-        """Wait until one of these has come, or ``descriptor`` can be read; nothing is called."""
-        wanted = {*signums}
+    def signalled_before(
+        self, descriptor: int, signums: Iterable[int], within_s: float = math.inf
+    ) -> bool:
+        """Wait until one of these has come, or ``descriptor`` can be read; nothing is called.
+
+        False also where neither was within ``within_s`` seconds.
+        """
+        wanted, until = {*signums}, clock.monotonic() + within_s
         while not wait_for.readable(descriptor, 0.0):
-            wait_for.any_readable([descriptor, self._wake_read], None)
+            left_s = until - clock.monotonic()
+            if not wait_for.any_readable([descriptor, self._wake_read], left_s) and left_s <= 0.0:
+                return False
             with suppress(BlockingIOError):
                 if not wanted.isdisjoint(os.read(self._wake_read, 4096)):
                     return True

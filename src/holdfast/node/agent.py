@@ -8,6 +8,7 @@ terminals and disks may be slow.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import signal
 import socket
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.arena.pure.messages import OpenArena
 from holdfast.arena.pure.snapshots import Holdings
-from holdfast.base import clock
+from holdfast.base import clock, wait_for
 from holdfast.base.processes import child, file_read
 from holdfast.base.processes.descendants import Family
 from holdfast.base.processes.job_name import new_job, node_id
@@ -100,6 +101,8 @@ _LAST_MESSAGES_S = 2.0
 ended; a busy host may have no CPU for it yet."""
 _OUTPUT_DRAIN_S = 5.0
 """How long the launcher's exit waits for a console that does not take the last output."""
+_AFTER_SIGNAL_S = 0.2
+"""The same after a signal, which may have come before the output was passed on."""
 
 
 class NodeAgent:
@@ -216,19 +219,20 @@ class NodeAgent:
             finally:
                 self._clean_up()
                 LOGGER.removeHandler(handler)
-                self._pump.close(_OUTPUT_DRAIN_S)
-            self._wait_for_readers(loop)
+                self._pump.close(_OUTPUT_DRAIN_S, self._has_output_ended)
+            # As a plain program does: its beginning may be read now, and its end later.
+            is_awaited = not self._is_signalled and self._pump.waits_for_reader
+            if is_awaited and self._has_output_ended(self._pump.ended):
+                self._pump.release()
         return self._exit_code()
 
-    def _wait_for_readers(self, loop: Loop) -> None:
-        """As a plain program does: its beginning may be read now, and its end later.
-
-        A signal ends that.
-        """
-        if self._is_signalled or not self._pump.waits_for_reader:
-            return
-        if not loop.signalled_before(self._pump.ended, self._plan.signals_to_handle):
-            self._pump.release()
+    def _has_output_ended(self, descriptor: int, within_s: float = math.inf) -> bool:
+        """Wait until all output is passed on. A signal ends that: a console's reader may pause."""
+        signums = self._plan.signals_to_handle
+        if self._loop.signalled_before(descriptor, signums, within_s):
+            self._is_signalled = True
+            return wait_for.readable(descriptor, _AFTER_SIGNAL_S)
+        return wait_for.readable(descriptor, 0.0)
 
     def outcome(self) -> dict[str, object]:
         """How the job ended here, with the ranks of the last cycle; after :meth:`run`."""

@@ -59,6 +59,7 @@ OnMessage = Callable[[int, ToLauncher], None]
 class _Place:
     """One local rank's monitor."""
 
+    path: str
     listener: socket.socket
     config: ConfigureMonitor
     pid: int = 0
@@ -70,6 +71,12 @@ class _Place:
     """The same, of all cycles."""
     has_closed: bool = False
     """Its monitor has sent the last message of its last verdict."""
+
+
+def _listen(place: _Place) -> None:
+    """Take ranks again, if they were refused; raises OSError."""
+    if place.listener.fileno() < 0:
+        place.listener = endpoint.listen(place.path)
 
 
 class Monitors:
@@ -86,14 +93,22 @@ class Monitors:
 
     def open(self, local_rank: int, path: str, config: ConfigureMonitor) -> None:
         """Listen on ``path`` for the monitor of ``local_rank``; raises OSError."""
-        self._places[local_rank] = _Place(endpoint.listen(path), config)
+        self._places[local_rank] = _Place(path, endpoint.listen(path), config)
 
     def start(self, local_rank: int) -> None:
         """Start a monitor, or one in the place of a dead one, which takes over where that was.
 
-        Raises OSError where there can be no process.
+        Raises OSError where there can be no process: ranks that connect are refused until there is.
         """
         place = self._places[local_rank]
+        try:
+            self._start(local_rank, place)
+        except OSError:
+            place.listener.close()
+            raise
+
+    def _start(self, local_rank: int, place: _Place) -> None:
+        _listen(place)
         env = {name: value for name, value in os.environ.items() if name != MARKER}
         process = start_monitor(place.listener.fileno(), place.config, env)
         place.pid = process.pid
@@ -104,6 +119,8 @@ class Monitors:
     def begin_cycle(self, local_rank: int, cycle: Cycle) -> None:
         """Have a monitor watch the rank of a new cycle (page, dump file, number ...)."""
         place = self._places[local_rank]
+        with suppress(OSError):  # it is tried again when a monitor is started
+            _listen(place)
         place.of_cycle = {Cycle: cycle}
         self._send(place, cycle)
 

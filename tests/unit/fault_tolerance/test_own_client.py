@@ -10,6 +10,7 @@ import pytest
 
 import holdfast.fault_tolerance as ft
 from holdfast.fault_tolerance import _own_client as own_client
+from holdfast.net import endpoint
 from tests.unit.fake_monitor import BOUND_S, FakeMonitor, rank_environment
 
 ROOT = Path(__file__).parents[3]
@@ -20,6 +21,7 @@ LEARNED = {"current_timeouts": {"heartbeat": {"initial": 5.0, "subsequent": 1.0}
 def nothing_before(monkeypatch):
     """No launcher, and no client of an earlier test."""
     monkeypatch.setattr(own_client._Own, "client", None)
+    monkeypatch.setattr(own_client._Own, "refused_by", None)
     for name in ("FT_RANK_MONITOR_IPC_SOCKET", "FT_LAUNCHER_IPC_SOCKET", "RANK"):
         monkeypatch.delenv(name, raising=False)
 
@@ -71,6 +73,33 @@ def test_it_follows_the_environment_where_no_client_is_in_use(monkeypatch, tmp_p
     after = ft.client()
     after.send_heartbeat()
     assert not after.is_initialized
+
+
+@pytest.mark.parametrize("connects", ["before", "after"])
+def test_a_rank_without_a_monitor_goes_on_unwatched(
+    monkeypatch, tmp_path, caplog, connects
+) -> None:
+    """Its launcher could start none, and refuses: the script would have run under torchrun."""
+    path = str(tmp_path / "s")
+    listener = endpoint.listen(path)
+    monkeypatch.setenv("FT_RANK_MONITOR_IPC_SOCKET", path)
+    monkeypatch.setenv("RANK", "0")
+    if connects == "before":
+        connect = endpoint.connect
+
+        def connect_and_be_refused(path: str, timeout_s: float) -> endpoint.Connection:
+            connection = connect(path, timeout_s)
+            listener.close()
+            return connection
+
+        monkeypatch.setattr("holdfast.net.endpoint.connect", connect_and_be_refused)
+    listener.close() if connects == "after" else None
+
+    client = ft.client()
+    with client.section("step"):
+        assert not client.is_initialized
+    assert ft.client() is client
+    assert caplog.text.count("this rank runs unwatched") == 1
 
 
 def test_a_monitor_that_is_not_there_is_an_error(monkeypatch, tmp_path) -> None:

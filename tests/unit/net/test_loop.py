@@ -139,6 +139,14 @@ def test_a_wait_for_a_descriptor_ends_with_a_signal_that_came_before(is_signalle
         loop.on_signals([signal.SIGUSR1, signal.SIGUSR2], called.append)
         timer = threading.Timer(0.05, later)
         timer.start()
-        assert loop.signalled_before(read_end, [signal.SIGUSR1]) is is_signalled
+        assert loop.signalled_before(read_end, [signal.SIGUSR1], 60.0) is is_signalled
         timer.join()
     assert called == []
+
+
+def test_a_wait_for_a_descriptor_may_have_a_bound() -> None:
+    read_end, write_end = os.pipe()
+    with Loop() as loop:
+        assert not loop.signalled_before(read_end, [signal.SIGUSR1], 0.01)
+    os.close(read_end)
+    os.close(write_end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.net import endpoint
 from holdfast.net.loop import Loop
 from holdfast.net.pure.frames import encode
 from holdfast.node import monitors
@@ -120,3 +122,37 @@ def test_the_end_of_a_job_does_not_wait_for_a_monitor_that_says_nothing(
     theirs.close()
     node.drain_until_closed([3], BOUND_S)
     node.close()
+
+
+def test_a_rank_whose_monitor_cannot_be_started_is_refused_until_one_is(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that has connected before: it would wait for an answer that never comes."""
+
+    def no_process(*_: object) -> ControlledProcess:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    path = os.fspath(tmp_path / "s")
+    node = monitors.Monitors(loop, lambda *_: None)
+    node.open(3, path, ConfigureMonitor({}, 3, None, 15.0, "n0"))
+    monkeypatch.setattr(monitors, "start_monitor", no_process)
+    early = endpoint.connect(path, BOUND_S)
+
+    with pytest.raises(OSError, match="temporarily"):
+        node.start(3)
+
+    with pytest.raises(endpoint.EndpointClosedError):
+        early.request({"op": "hello"}, BOUND_S)
+    with pytest.raises(endpoint.UnixSocketError, match="no process listens there any more"):
+        endpoint.connect(path, BOUND_S)
+    assert node.missing() == [3]
+    node.begin_cycle(3, Cycle(1, None))  # a rank of the next cycle comes before its monitor
+    endpoint.connect(path, BOUND_S).close()
+    with pytest.raises(OSError, match="temporarily"):
+        node.start(3)
+    ours, theirs = socket.socketpair()
+    monkeypatch.setattr(monitors, "start_monitor", lambda *_: ControlledProcess(PID, ours))
+    node.start(3)
+    endpoint.connect(path, BOUND_S).close()
+    node.close()
+    theirs.close()

@@ -117,9 +117,11 @@ def end_descriptor(pid: int) -> int:
     except OSError:
         import threading  # noqa: PLC0415 - hardly ever needed
 
+        from holdfast.base.bounded import start_thread  # noqa: PLC0415 - likewise
+
         os.kill(pid, 0)
         reader, writer = os.pipe2(os.O_CLOEXEC)
-        threading.Thread(target=_wait_for_end, args=(pid, writer), daemon=True).start()
+        start_thread(threading.Thread(target=_wait_for_end, args=(pid, writer), daemon=True))
         return reader
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.base import clock, wait_for
+from holdfast.base.bounded import start_thread
 from holdfast.base.file_writer import FileWriter, LineLog, LogFile, Report
 from holdfast.node.processes.consoles import Consoles
 
@@ -205,7 +206,7 @@ class OutputPump:
         self._closed = False  # no call has an effect any more
         self.ended, self._end = os.pipe2(os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="holdfast-output", daemon=True)
-        self._thread.start()
+        start_thread(self._thread)
 
     def log_as(self, as_line: Callable[[str], bytes]) -> None:
         """Say in such lines how much a console has missed."""
@@ -273,10 +274,13 @@ class OutputPump:
                 return done.is_set()
         return True
 
-    def close(self, timeout_s: float) -> None:
+    def close(
+        self, timeout_s: float, has_ended: Callable[[int, float], bool] = wait_for.readable
+    ) -> None:
         """Pass on the available data and stop, within ``timeout_s``. Nothing the second time.
 
         Data that the consoles have not taken by then are passed on as long as this process lives.
+        ``has_ended`` waits for :attr:`ended` for so many seconds at most; False: it gave up.
         """
         if self._closed:
             return
@@ -290,7 +294,8 @@ class OutputPump:
         self.call(drain_all)
         self._closed = True
         give_up_at = clock.monotonic() + timeout_s
-        self._thread.join(timeout_s)
+        if has_ended(self.ended, timeout_s):
+            self._thread.join()
         for writer in self._writers.values():
             writer.close(max(0.0, give_up_at - clock.monotonic()))
         self._release()

@@ -62,7 +62,11 @@ class LookHelper:
             import holdfast.evidence.current_collectives  # noqa: F401, PLC0415
         self._is_up = _thread.allocate_lock()
         self._is_up.acquire()
-        _thread.start_new_thread(self._serve, ())
+        try:
+            _thread.start_new_thread(self._serve, ())
+        except RuntimeError:  # no room for a thread; a connection that is silent would accuse it
+            self.close()
+            return
         self._is_up.acquire(timeout=_START_S)  # the same again: it can be found by its name
 
     def close(self) -> None:
