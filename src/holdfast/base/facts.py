@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from holdfast.base.bounded import output_within
+from holdfast.base.loopback import own_loopback
+from holdfast.base.processes import process_defaults
 from holdfast.base.pure.rank_sets import ranks_of
 
 _GPU_NODE = re.compile(r"nvidia\d+")
@@ -59,6 +61,21 @@ def gpu_count(environ: Mapping[str, str]) -> int | None:
             break
         count += 1
     return count
+
+
+def has_terminal() -> bool:
+    """The launcher's stdin is a terminal."""
+    return os.isatty(0)
+
+
+def loopback() -> str:
+    """The address at which processes of this host reach each other."""
+    return own_loopback()
+
+
+def open_files_max() -> int:
+    """How many open files the launcher may have, once it has raised its limit."""
+    return process_defaults.open_files_max()
 
 
 def path_exists(path: str) -> bool:

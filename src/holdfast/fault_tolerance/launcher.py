@@ -189,6 +189,8 @@ def _launch(args: Sequence[str] | None, *, is_program: bool) -> int:
     from holdfast.options.plan import make_plan  # noqa: PLC0415
 
     process_defaults.open_closed_ones()
+    if is_program:
+        process_defaults.keep_from_children(sys.argv)
     try:
         arguments = parse_args(args)
         if arguments.version:

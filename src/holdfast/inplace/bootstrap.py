@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.base.clock import monotonic
+from holdfast.base.loopback import own_loopback
 from holdfast.base.pure import codec
 from holdfast.base.rank_log import rank_logger
 from holdfast.inplace.guard_process import connect_to_guard
@@ -32,8 +33,6 @@ log = rank_logger(__name__)
 
 _TOKEN_BYTES = 16
 _GUARD_S = 60.0
-_HERE = "127.0.0.1"
-"""Where rank 0 finds the coordinator, which is in the guard of its node."""
 _RANK_AND_SIZE = ("RANK", "WORLD_SIZE")
 _TASKS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 """In which srun and mpirun say how many processes they have started."""
@@ -115,7 +114,8 @@ def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[Clien
         client = connect_to_guard(token)
         port = _host(client, Attach(**{**vars(attach), "hosts": True}))
         own = publish(os.environ.get("MASTER_ADDR", "")).address
-        meeting = Meeting(token, _HERE, port, key, gloo_interface(own))
+        # rank 0 finds the coordinator in the guard of its node
+        meeting = Meeting(token, own_loopback(), port, key, gloo_interface(own))
         number = store.add(f"{key}/meetings", 1)
         store.set(f"{key}/{number}", json.dumps([token, own, port]))
         return client, meeting

@@ -23,6 +23,7 @@ import os
 import socket
 
 from holdfast.base import clock
+from holdfast.base.loopback import own_loopback
 from holdfast.base.processes.bare_process import ignore_signals
 from holdfast.base.processes.proc import Process
 from holdfast.base.processes.process_defaults import raise_descriptor_limit
@@ -241,7 +242,7 @@ class GuardProcess:
         if self._coordinator is not None:
             return
         if self._server is not None:
-            address = ("127.0.0.1", self._server.port)
+            address = (own_loopback(), self._server.port)
         else:
             address = (attach.host, attach.port)
         try:

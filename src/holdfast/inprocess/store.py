@@ -22,6 +22,7 @@ from typing import Any
 from torch.distributed import DistNetworkError
 
 from holdfast.base import torch_private
+from holdfast.base.loopback import own_loopback
 from holdfast.base.pure.wording import count
 from holdfast.inprocess._timing import in_seconds, run_within
 from holdfast.inprocess.exception import BarrierError, BarrierOverflow, BarrierTimeout
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 _WAIT = dt.timedelta(seconds=300)
-_HERE, _ANY_PORT = "127.0.0.1", "0"
+_ANY_PORT = "0"
 _MARGIN_S = 5.0
 """An operation of torch may end so much later than its timeout."""
 
@@ -135,7 +136,7 @@ class TCPStore(StoreMixin, torch_private.TCPStore):
     of a store that the program made before.
 
     Args:
-        host_name: Default ``MASTER_ADDR``; where that is not set, a world of 1 is at 127.0.0.1.
+        host_name: Default ``MASTER_ADDR``; where that is not set, a world of 1 is at this host.
         port: Default ``MASTER_PORT``; where that is not set, a world of 1 takes a free port.
         world_size: Default ``WORLD_SIZE``, or 1.
         timeout: Of each operation, and of the connection.
@@ -163,7 +164,7 @@ class TCPStore(StoreMixin, torch_private.TCPStore):
     ) -> None:
         env = os.environ
         size = int(env.get("WORLD_SIZE", "1")) if world_size is None else world_size
-        host = _from_env("MASTER_ADDR", size, _HERE) if host_name is None else host_name
+        host = _from_env("MASTER_ADDR", size, own_loopback()) if host_name is None else host_name
         number = int(_from_env("MASTER_PORT", size, _ANY_PORT)) if port is None else port
         has_agent = (
             env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"

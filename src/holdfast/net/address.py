@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.base.bounded import call_within
+from holdfast.base.loopback import own_loopback
 from holdfast.net.pure.address import (
     Published,
     gloo_needs_interface,
@@ -44,7 +45,7 @@ def way_to_endpoint(host: str) -> str:
     reach it by that name.
     """
     if host == socket.gethostname() and not addresses_here(host):
-        return "127.0.0.1"
+        return own_loopback()
     return host
 
 

@@ -88,17 +88,25 @@ def read_ranks(text: str) -> frozenset[int] | None:
 
 
 def read_signals(text: str) -> tuple[int, ...]:
-    """Numbers of signals given by name; the empty text for none."""
+    """Numbers of signals given by name, of those that are; the empty text for none."""
     numbers = []
-    for name in text.split(",") if text.strip() else ():
-        try:
-            number = signal.Signals[name.strip().upper()]
-        except KeyError:
-            raise Unacceptable(f"{name.strip()!r} is not a signal") from None
+    for name in _names_of_signals(text):
+        number = signal.Signals.__members__.get(name.upper())
+        if number is None:  # of another system, or a slip: torchrun goes on, too
+            continue
         if number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD):
             raise Unacceptable(f"{number.name} cannot be handled")
         numbers.append(int(number))
     return tuple(dict.fromkeys(numbers))
+
+
+def unknown_signals(text: str) -> list[str]:
+    """Names of no signal that this system has."""
+    return [it for it in _names_of_signals(text) if it.upper() not in signal.Signals.__members__]
+
+
+def _names_of_signals(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")] if text.strip() else []
 
 
 def read_rdzv_conf(text: str) -> dict[str, str]:

@@ -90,7 +90,7 @@ FT_OPTIONS = [
             Numeric("local rank", counted=False, least=0, whole=True),
             None,
             "Local rank that reads the launcher's stdin, for breakpoint() and input()",
-            "the only one that --local-ranks-filter shows, else 0",
+            "at a terminal the only one that --local-ranks-filter shows, else 0",
             in_env=True,
         ),
     ),

@@ -39,6 +39,15 @@ class Machine(Protocol):
     def script_digest(self, path: str, /, *, program: bool) -> str | None:
         """SHA-256 of a script's file; ``None``: it cannot be read, or is a program of no text."""
 
+    def loopback(self) -> str:
+        """The address at which processes of this node reach each other."""
+
+    def has_terminal(self) -> bool:
+        """The launcher's stdin is a terminal."""
+
+    def open_files_max(self) -> int:
+        """How many open files the launcher may have."""
+
     def absolute(self, path: str, /) -> str:
         """The path from the root on."""
 

@@ -30,6 +30,7 @@ from holdfast.net.pure.address import bare_host
 from holdfast.options import forms, without_effect
 from holdfast.options.cluster_env import nodes_by_default, read_cluster
 from holdfast.options.numa import Prefixes, bindings
+from holdfast.options.open_files import affordable
 from holdfast.options.option import UsageError
 from holdfast.options.options import BY_DEST
 from holdfast.options.values import Unacceptable
@@ -93,6 +94,8 @@ class LaunchPlan:
         tee: By local rank, bits of the streams that go to files and to the console.
         local_ranks_filter: Local ranks shown on the console; ``None``: all.
         stdin_rank: Local rank that reads the launcher's stdin.
+        n_carried: Local ranks below this one may write through the launcher; the others have its
+            own stdout and stderr, as it may not open enough files.
         log_line_prefix_template: Starts a teed line; knows role_name, rank and local_rank.
         counts_steps: Optimizer steps are heartbeats of ranks that send none.
         start_hook: Settings for the first lines of a rank; None: it is no Python.
@@ -141,6 +144,7 @@ class LaunchPlan:
     tee: Mapping[int, int]
     local_ranks_filter: frozenset[int] | None
     stdin_rank: int
+    n_carried: int
     duplicate_stdout_filters: tuple[str, ...]
     duplicate_stderr_filters: tuple[str, ...]
     log_line_prefix_template: str
@@ -203,6 +207,20 @@ def make_plan(
         warnings.append(
             f"OMP_NUM_THREADS is not set; each of the {nproc} ranks gets 1, as with torchrun"
         )
+    if unknown := forms.unknown_signals(args.signals_to_handle):
+        warnings.append(
+            f"--signals-to-handle: {', '.join(map(repr, unknown))} is left out, as it is not the "
+            "name of a signal"
+        )
+    redirects, tee = _streams(args, "redirects", nproc), _streams(args, "tee", nproc)
+    fits = affordable(
+        machine.open_files_max(),
+        [_files_of_output(args, redirects[rank] | tee[rank]) for rank in range(nproc)],
+        max_nodes,
+        monitored=not is_set(environ, "NVRX_DISABLE_RANK_MONITORS"),
+    )
+    if fits.warning:
+        warnings.append(fits.warning)
     is_python = entry.kind != "program"
     return LaunchPlan(
         command=entry.command,
@@ -224,7 +242,7 @@ def make_plan(
         max_same_failures=args.ft_max_same_failures,
         no_restart_exit_code=args.ft_no_restart_exit_code,
         restart_policy=args.ft_restart_policy,
-        master_addr=bare_host(args.master_addr),
+        master_addr=_master_addr(args, machine),
         master_port=args.master_port or None,
         workers_stop_timeout_s=args.workers_stop_timeout,
         term_timeout_s=args.term_timeout,
@@ -236,10 +254,11 @@ def make_plan(
         log_to_stdout=is_set(environ, "NVRX_LOG_TO_STDOUT"),
         log_format=args.ft_log_format,
         restarter_lines=args.ft_restarter_lines,
-        redirects=_streams(args, "redirects", nproc),
-        tee=_streams(args, "tee", nproc),
+        redirects=redirects,
+        tee=tee,
         local_ranks_filter=shown,
-        stdin_rank=_stdin_rank(args, nproc, shown),
+        stdin_rank=_stdin_rank(args, nproc, shown, machine),
+        n_carried=fits.n_carried,
         duplicate_stdout_filters=tuple(filter(None, args.duplicate_stdout_filters)),
         duplicate_stderr_filters=tuple(filter(None, args.duplicate_stderr_filters)),
         log_line_prefix_template=environ.get(
@@ -258,8 +277,8 @@ def make_plan(
         observing=_observing(args, environ, machine),
         meeting=meeting,
         workload=workload,
-        monitors_enabled=(monitored := not is_set(environ, "NVRX_DISABLE_RANK_MONITORS")),
-        counts_steps=(counts := monitored and config.auto_heartbeat and is_python),
+        monitors_enabled=fits.monitored,
+        counts_steps=(counts := fits.monitored and config.auto_heartbeat and is_python),
         start_hook=StartHook(counts, config.exception_grace_in_force) if is_python else None,
         warnings=tuple(warnings),
         notes=tuple(without_effect.notes(args, resolved, is_alone=meeting is None)),
@@ -471,8 +490,29 @@ def _streams(args: Any, dest: str, nproc: int) -> dict[int, int]:
     return {local_rank: streams.get(local_rank, 0) for local_rank in range(nproc)}
 
 
-def _stdin_rank(args: Any, nproc: int, shown: Collection[int] | None) -> int:
-    """The local rank that is named, or the only one that a person sees, or the first."""
+def _files_of_output(args: Any, in_file: int) -> int:
+    """Open files for a rank's output: pipes (stderr: always), files for streams ``in_file``."""
+    n_files = 0
+    for bit, filters in ((1, args.duplicate_stdout_filters), (2, args.duplicate_stderr_filters)):
+        n_ways = bool(in_file & bit) + any(filters)
+        has_pipe = n_ways or bit == 2 or args.ft_per_cycle_applog_prefix
+        n_files += n_ways + bool(has_pipe)
+    return n_files
+
+
+def _master_addr(args: Any, machine: Machine) -> str:
+    """As given, else this host; by the name that torchrun gives it, where that is no IPv4."""
+    here = machine.loopback()
+    if "master_addr" in getattr(args, "origins", ()) or here == "127.0.0.1":
+        return bare_host(args.master_addr)
+    return "localhost"
+
+
+def _stdin_rank(args: Any, nproc: int, shown: Collection[int] | None, machine: Machine) -> int:
+    """The local rank that is named, or the only one that a person sees, or the first.
+
+    A person sees it at a terminal; a file is for the rank that reads it under torchrun.
+    """
     named: int | None = args.ft_stdin_rank
     if named is not None and named >= nproc:
         raise UsageError(
@@ -482,7 +522,7 @@ def _stdin_rank(args: Any, nproc: int, shown: Collection[int] | None) -> int:
     seen = {*range(nproc)} if shown is None else {*range(nproc)} & {*shown}
     if named is not None:
         return named
-    return seen.pop() if len(seen) == 1 else 0
+    return seen.pop() if len(seen) == 1 and machine.has_terminal() else 0
 
 
 def _meaning(args: Any, dest: str) -> Any:

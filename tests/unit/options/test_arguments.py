@@ -382,13 +382,6 @@ def test_modules_and_programs_are_followed_by_their_arguments():
             "--start-method: 'x' cannot be used; it takes spawn, fork or forkserver",
         ),
         (
-            "--signals-to-handle SIGTERM,TERM x.py",
-            (
-                "--signals-to-handle: 'SIGTERM,TERM' cannot be used ('TERM' is not a signal); "
-                "it takes names of signals separated by commas"
-            ),
-        ),
-        (
             "--signals-to-handle SIGKILL x.py",
             (
                 "--signals-to-handle: 'SIGKILL' cannot be used (SIGKILL cannot be handled); "

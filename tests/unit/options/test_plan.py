@@ -27,6 +27,9 @@ class Node:
     """A machine that a test makes up."""
 
     cpus: int = 6
+    files: int = 4096
+    terminal: bool = True
+    own: str = "127.0.0.1"
     gpus: int | None = 0
     prefixes: object = ()
     unbound: str | None = None
@@ -66,6 +69,15 @@ class Node:
 
     def script_digest(self, path, *, program):
         return self.contents.get(path)
+
+    def loopback(self):
+        return self.own
+
+    def has_terminal(self):
+        return self.terminal
+
+    def open_files_max(self):
+        return self.files
 
     def absolute(self, path):
         return path if path.startswith("/") else f"/here/{path.removeprefix('./')}"
@@ -411,6 +423,54 @@ def test_one_rank_reads_stdin_the_one_that_is_named_or_the_only_one_seen_or_the_
     assert plan(f"{line} train.py").stdin_rank == rank
 
 
+def test_a_file_on_stdin_is_for_the_first_rank():
+    """Under torchrun it reads it, whichever ranks are shown; another one has to be named."""
+    line = "--nproc-per-node 4 --local-ranks-filter 2"
+    assert plan(f"{line} train.py", terminal=False).stdin_rank == 0
+    assert plan(f"{line} --ft-stdin-rank 2 train.py", terminal=False).stdin_rank == 2
+
+
+def test_ranks_meet_at_this_host_also_where_its_loopback_has_no_ipv4():
+    """By torchrun's name for it: scripts write it before a colon and a port."""
+    assert plan().master_addr == "127.0.0.1"
+    assert plan(own="::1").master_addr == "localhost"
+    assert plan("--master-addr 10.0.0.7 train.py", own="::1").master_addr == "10.0.0.7"
+
+
+def test_a_launcher_that_may_open_few_files_does_without_monitors_then_without_output():
+    """Of 8 ranks with -t 3, each has 2 files of its monitor, and 4 of its output."""
+    line = "--nproc-per-node 8 -t 3 train.py"
+    found = [plan(line, files=n) for n in (65 + 48, 65 + 47, 65 + 32, 65 + 31, 65)]
+    chosen = [(it.monitors_enabled, it.counts_steps, it.n_carried) for it in found]
+    assert chosen[:2] == [(True, True, 8), (False, False, 8)]
+    assert chosen[2:] == [(False, False, 8), (False, False, 7), (False, False, 0)]
+    said = [[text for text in it.warnings if "ulimit" in text] for it in found]
+    of_monitors = "the launcher may have 112 open files (ulimit -Hn) and needs 113: hangs of ranks"
+    assert said[0] == []
+    assert said[1] == [f"{of_monitors} are not found"]
+    assert said[3][0].endswith(
+        "; the output of local ranks 7 to 7 goes to the console alone, as they write it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "n_files"),
+    [
+        ("", 1),
+        ("-r 1", 3),
+        ("-t 2", 2),
+        ("-r 3 --duplicate-stdout-filters a", 5),
+        ("--duplicate-stderr-filters a", 2),
+        ("--ft-per-cycle-applog-prefix /l", 2),
+    ],
+)
+def test_files_of_a_ranks_output_are_its_pipes_and_those_that_keep_it(line, n_files):
+    """The stream stderr always has a pipe, unless it is a terminal."""
+    environ = {"NVRX_DISABLE_RANK_MONITORS": "1"}
+    assert plan(f"{line} train.py", environ, files=65 + n_files).n_carried == 1
+    assert plan(f"{line} train.py", environ, files=64 + n_files).n_carried == 0
+
+
 def test_a_rank_that_is_to_read_stdin_must_be_there():
     """The numbers are those of this node."""
     assert refused("--nproc-per-node 2 --ft-stdin-rank 2 train.py") == (
@@ -431,6 +491,12 @@ def test_signals_are_numbers_in_the_order_given():
         "--signals-to-handle sigusr1,SIGTERM,SIGUSR1 train.py", environ
     ).signals_to_handle == (signal.SIGUSR1, signal.SIGTERM)
     assert plan("--signals-to-handle= train.py").signals_to_handle == ()
+    slip = plan("--signals-to-handle SIGTERM,TERM train.py")
+    assert slip.signals_to_handle == (signal.SIGTERM,)
+    assert (
+        "--signals-to-handle: 'TERM' is left out, as it is not the name of a signal"
+        in slip.warnings
+    )
 
 
 def test_timeouts_are_carried_over():

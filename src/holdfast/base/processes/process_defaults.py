@@ -1,4 +1,4 @@
-"""State that a process has from its parent and gives to its children: limits, streams."""
+"""State that a process has from its parent and gives to its children: limits, descriptors."""
 
 from __future__ import annotations
 
@@ -6,8 +6,19 @@ import os
 import resource
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _ENOUGH = 1 << 20
+_LAST_STANDARD = 2
 _before: tuple[int, int] | None = None
+
+
+def open_files_max() -> int:
+    """How many this process may have open, once it has raised its limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)
 
 
 def raise_descriptor_limit() -> None:
@@ -19,7 +30,7 @@ def raise_descriptor_limit() -> None:
     """
     global _before  # noqa: PLW0603 - a limit is one for the process, too
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)
+    most = open_files_max()
     if soft == resource.RLIM_INFINITY or soft >= most:
         return
     try:
@@ -37,6 +48,21 @@ def give_limit_back(pid: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, _before)
     except OSError:  # it has ended
         pass
+
+
+def keep_from_children(words: Sequence[str]) -> None:
+    """Close inherited descriptors in processes that this one starts, as torchrun does.
+
+    A rank would hold a lock, a pipe or a slot of ``make -j`` that is its parent's. Standard streams
+    stay, and those that ``words`` name (``/dev/fd/63``, which a shell makes of ``<(...)``).
+    """
+    for name in os.listdir("/proc/self/fd"):
+        is_named = any(word.endswith((f"/dev/fd/{name}", f"/self/fd/{name}")) for word in words)
+        if int(name) > _LAST_STANDARD and not is_named:
+            try:  # noqa: SIM105 - contextlib is slow to import
+                os.set_inheritable(int(name), False)
+            except OSError:  # the one that the list was read through
+                pass
 
 
 def open_closed_ones() -> None:

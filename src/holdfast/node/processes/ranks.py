@@ -349,6 +349,8 @@ class Ranks:
         """
         plan = self._plan
         local_rank = rank.place.local_rank
+        if local_rank >= plan.n_carried:
+            return number
         tee = bool(plan.tee.get(local_rank, 0) & number)  # of output, the descriptor is its bit
         to_file = tee or bool(plan.redirects.get(local_rank, 0) & number)
         shown = plan.local_ranks_filter is None or local_rank in plan.local_ranks_filter
