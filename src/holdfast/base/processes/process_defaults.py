@@ -56,7 +56,11 @@ def keep_from_children(words: Sequence[str]) -> None:
     A rank would hold a lock, a pipe or a slot of ``make -j`` that is its parent's. Standard streams
     stay, and those that ``words`` name (``/dev/fd/63``, which a shell makes of ``<(...)``).
     """
-    for name in os.listdir("/proc/self/fd"):
+    try:
+        names = os.listdir("/proc/self/fd")
+    except OSError:  # without /proc no job starts, which is said later
+        return
+    for name in names:
         is_named = any(word.endswith((f"/dev/fd/{name}", f"/self/fd/{name}")) for word in words)
         if int(name) > _LAST_STANDARD and not is_named:
             try:  # noqa: SIM105 - contextlib is slow to import
