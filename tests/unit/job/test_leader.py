@@ -26,6 +26,7 @@ from holdfast.job.pure.membership import (
     Beat,
     Complete,
     ControlAsked,
+    CyclePlace,
     Decision,
     Descriptor,
     End,
@@ -51,6 +52,7 @@ from holdfast.job.pure.membership import (
 )
 from holdfast.job.pure.restarts import SameFailures
 from holdfast.job.pure.rules import RestartPolicy, Rules
+from holdfast.job.pure.succession_messages import Leads
 from holdfast.job.pure.takeover import Takeover
 from holdfast.job.pure.timing import READ_LIMIT_S, Pace
 from holdfast.job.pure.workload import Workload
@@ -1525,3 +1527,23 @@ def test_a_leader_of_the_last_cycle_is_never_superseded() -> None:
     leader = slept_leader(max_restarts=0)
     assert not any(isinstance(it, StepDown) for it in leader.handle(Superseded(1, "n1"), 60.1))
     assert leader.phase is JobPhase.RUNNING
+
+
+# ---------------------------------------------------------------- after another leader
+@pytest.mark.parametrize("period_s", [None, 3600.0])
+def test_a_leader_goes_on_with_the_cycle_the_budget_and_the_ranks_of_the_one_before(
+    period_s: float | None,
+) -> None:
+    """Their group ranks, too: state of theirs may be on their disks."""
+    places = tuple(CyclePlace(node, k, 2, 2 * k, node) for k, node in enumerate(("n2", "n1", "n0")))
+    last = Round(3, places, term=1, restarts_used=2, restarts_left=3)
+    rules = Rules(NodePolicy(2, 3), max_restarts=5, restarts_period_s=period_s)
+    offers = tuple(Offer(n, 2, Join(n, desc(n), 3), last.version, True) for n in ("n1", "n2"))
+    about = last, (last.electorate,), offers, None, 0.0, 0.0, frozenset({"n0"}), 7, "it has died"
+    leader = Leader(rules, Pace(), "n1", Leads(2, *about), moves_by_silence=False)
+    found = [*leader.handle(Begin(), 0.0), *leader.handle(TimePassed(), 60.0)]
+    [formed] = (one for one in found if isinstance(one, Round))
+    assert (formed.cycle, formed.term) == (4, 2)
+    assert (formed.restarts_used, formed.restarts_left) == (3, 2)
+    assert [(place.node, place.group_rank) for place in formed.places] == [("n2", 0), ("n1", 1)]
+    assert leader.incidents.number == 7
