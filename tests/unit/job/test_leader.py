@@ -17,9 +17,11 @@ from holdfast.job.pure.leader_messages import (
     Close,
     Effect,
     Event,
+    LauncherEnded,
     ReadIteration,
     StepDown,
     Superseded,
+    WitnessMoved,
 )
 from holdfast.job.pure.membership import (
     SHUTDOWN,
@@ -675,6 +677,19 @@ def test_a_witness_that_looked_for_a_leader_when_the_job_ended_learns_it_with_it
     (end,) = job.state("n1", NodeState.SUCCEEDED)
 
     assert job.hear(Offer("n2", 1, witness, (0, 0, 0))) == [end]
+
+
+def test_a_witness_that_comes_and_goes_is_an_event_and_a_line() -> None:
+    job = running("n0", "n1")
+    witness = Join("n2", desc("n2", is_witness=True), -1)
+    assert [it for it in job.leader.handle(witness, job.now) if isinstance(it, WitnessMoved)] == [
+        WitnessMoved("n2")
+    ]
+    effects = job.leader.handle(LauncherEnded("n2"), job.now)
+    assert WitnessMoved("n2", "its process has ended") in effects
+    [note] = (it for it in effects if isinstance(it, Note))
+    assert "the witness on n2" in note.text
+    assert "the job continues without it" in note.text
 
 
 def test_growth_costs_no_restart_but_a_pause() -> None:
