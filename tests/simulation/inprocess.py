@@ -81,7 +81,9 @@ from tests.simulation.call_scenario import (
 from tests.simulation.kernel import Alarm, Link, ProcessClock, World
 from tests.simulation.simulated_call_snapshots import CYCLE, Epochs, Memory, Slot, State
 
-PATIENCE = CoordinatorTimeouts(barrier_s=120.0, completion_s=120.0, silence_s=LIMITS.silence_s)
+PATIENCE = CoordinatorTimeouts(
+    barrier_s=120.0, completion_s=120.0, silence_s=LIMITS.silence_s, join_s=120.0
+)
 HORIZON_S = 3600.0
 """Nothing that is simulated here may take an hour."""
 _WAKING_S = 0.01

@@ -12,6 +12,7 @@ import datetime as dt
 import json
 import os
 import secrets
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -90,7 +91,9 @@ def only_rank_without_environment() -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[Client, Meeting]:
+def meet(
+    store: Any, rank: int, attach: Attach, timeout_s: float, report_s: float
+) -> tuple[Client, Meeting]:
     """Connect to the guard of this node, attached, and find the coordinator.
 
     Args:
@@ -98,6 +101,7 @@ def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[Clien
         rank: Of this process.
         attach: Settings for the guard, without the place of the coordinator.
         timeout_s: How long to wait for rank 0.
+        report_s: After so long one rank per node logs that it waits.
 
     Raises:
         BarrierTimeout: Rank 0 did not come in time.
@@ -120,7 +124,8 @@ def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[Clien
         store.set(f"{key}/{number}", json.dumps([token, own, port]))
         return client, meeting
     try:
-        meeting = _find_meeting(store, key, monotonic() + timeout_s)
+        with _reporting(rank, report_s):
+            meeting = _find_meeting(store, key, monotonic() + timeout_s)
     except RuntimeError as error:
         raise BarrierTimeout(
             f"rank {rank}: rank 0 did not come to the store within {timeout_s:g} s "
@@ -131,7 +136,32 @@ def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[Clien
     client = connect_to_guard(meeting.token)
     attach = Attach(**{**vars(attach), "host": meeting.host, "port": meeting.port})
     client.send(codec.encode(attach))
+    with contextlib.suppress(RuntimeError):  # only for a report of those that are late
+        store.set(_came(meeting, rank), "1")
     return client, meeting
+
+
+def late_ranks(store: Any, meeting: Meeting, world: int) -> list[int]:
+    """Those that have not come, as far as rank 0's store says."""
+    return [rank for rank in range(1, world) if not store.check([_came(meeting, rank)])]
+
+
+def _came(meeting: Meeting, rank: int) -> str:
+    return f"{meeting.key}/{meeting.token}/{rank}"
+
+
+@contextlib.contextmanager
+def _reporting(rank: int, after_s: float) -> Iterator[None]:
+    """Inside, one rank of this node logs that it waits for rank 0."""
+    text = f"waiting for rank 0, which did not come within {after_s:g} s"
+    timer = threading.Timer(after_s, log.warning, [text])
+    timer.daemon = True
+    if rank == 1 or os.environ.get("LOCAL_RANK", "0") == "0":
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _find_meeting(store: Any, key: str, until: float) -> Meeting:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.base.pure.wording import nearest
-from holdfast.inplace.pure.timing import BEATS_IN_SILENCE, MAX_START_FAULTS
+from holdfast.inplace.pure.timing import BEATS_IN_SILENCE, JOIN_S, MAX_START_FAULTS
 from holdfast.inprocess.abort import Abort
 from holdfast.inprocess.completion import Completion
 from holdfast.inprocess.compose import Compose
@@ -25,6 +25,7 @@ from holdfast.inprocess.terminate import Terminate
 
 LAST_CALL_WAIT = dt.timedelta(seconds=1)
 COMPLETION_TIMEOUT = dt.timedelta(seconds=120)
+BARRIER_TIMEOUT = dt.timedelta(seconds=120)
 """Defaults: these objects, and not equal ones, which were asked for."""
 PLUGINS: Mapping[str, type] = {
     "initialize": Initialize,
@@ -73,7 +74,7 @@ class WrapperArguments:
     soft_timeout: dt.timedelta = dt.timedelta(seconds=60)
     hard_timeout: dt.timedelta = dt.timedelta(seconds=90)
     heartbeat_timeout: dt.timedelta = dt.timedelta(seconds=30)
-    barrier_timeout: dt.timedelta = dt.timedelta(seconds=120)
+    barrier_timeout: dt.timedelta = BARRIER_TIMEOUT
     completion_timeout: dt.timedelta = COMPLETION_TIMEOUT
     last_call_wait: dt.timedelta = LAST_CALL_WAIT
     termination_grace_time: dt.timedelta = dt.timedelta(seconds=5)
@@ -88,6 +89,12 @@ class WrapperArguments:
     def waits_for_last_call(self) -> bool:
         """Whether ``last_call_wait`` was asked for."""
         return self.last_call_wait is not LAST_CALL_WAIT
+
+    @property
+    def join_within(self) -> dt.timedelta:
+        """``barrier_timeout``, where it was asked for; else as long as groups of torch wait."""
+        is_limited = self.barrier_timeout is not BARRIER_TIMEOUT
+        return self.barrier_timeout if is_limited else dt.timedelta(seconds=JOIN_S)
 
     @property
     def completion_within(self) -> dt.timedelta:

@@ -38,14 +38,20 @@ from holdfast.base.rank_log import rank_logger
 from holdfast.evidence import current_collectives  # noqa: F401 - for own_look.py
 from holdfast.evidence.dump_signal import register_stack_dump
 from holdfast.evidence.pure.echoes import is_echo
-from holdfast.inplace.bootstrap import Meeting, meet, only_rank_without_environment, reached_at
+from holdfast.inplace.bootstrap import (
+    Meeting,
+    late_ranks,
+    meet,
+    only_rank_without_environment,
+    reached_at,
+)
 from holdfast.inplace.cuda import context_problem
 from holdfast.inplace.interrupt import InterruptError, MainThreadInterrupt
 from holdfast.inplace.pure import messages as msg
 from holdfast.inplace.pure import rank as machine
 from holdfast.inplace.pure.job_calls import Cause, FaultKind
 from holdfast.inplace.pure.keyvalue import CALL_ROOM
-from holdfast.inplace.pure.timing import AT_ONCE_S, FREED_S, JOIN_BARRIERS, LEAVE_S, wait_s
+from holdfast.inplace.pure.timing import AT_ONCE_S, FREED_S, LEAVE_S, wait_s
 from holdfast.inplace.session import Session
 from holdfast.inplace.torch_edge import abort_distributed, hosted_stores
 from holdfast.inplace.torch_edge.epoch_store import EpochStore
@@ -147,14 +153,16 @@ class RestartableCall:
         exits.enter_context(_older_objects_set_aside())
         exits.callback(self._drop_stores)
         barrier_s = in_seconds(arguments.barrier_timeout)
-        # Until the guard writes it: a guard that is stopped before it answers is noticed, too.
-        page.words[layout.LEASE_UNTIL] = monotonic() + JOIN_BARRIERS * barrier_s
+        join_s = in_seconds(arguments.join_within)
         given = dict(arguments.store_kwargs or {})
         if issubclass(arguments.store_factory, TCPStore):
-            given.setdefault("timeout", dt.timedelta(seconds=barrier_s))
+            given.setdefault("timeout", dt.timedelta(seconds=join_s))
         self._bootstrap = arguments.store_factory(**given)
         attach = self._attachment(page.fd)
-        client, self._meeting = meet(self._bootstrap, self._state.rank, attach, barrier_s)
+        store, rank = self._bootstrap, self._state.rank
+        client, self._meeting = meet(store, rank, attach, join_s, barrier_s)
+        # Until the guard writes it: a guard that is stopped before it answers is noticed, too.
+        page.words[layout.LEASE_UNTIL] = page.words[layout.LEASE_UNTIL] or monotonic() + barrier_s
         exits.enter_context(self._gloo_listens_where_it_is_reached())
         self._base_store = CallStore(self._meeting, barrier_s)
         self._session = Session(
@@ -201,6 +209,7 @@ class RestartableCall:
                 last_call_wait_s=in_seconds(last_call),
                 silence_s=in_seconds(a.heartbeat_timeout),
                 max_start_faults=a.max_start_faults,
+                join_s=in_seconds(a.join_within),
             ),
         )
 
@@ -215,8 +224,8 @@ class RestartableCall:
             raise
 
     def _until_finished(self, function: Callable[[], Any]) -> Any:
+        directive = self._first_directive()
         while True:
-            directive = self._session.wait()
             match directive:
                 case msg.Commit():
                     self._enter_iteration(directive, function)
@@ -238,6 +247,22 @@ class RestartableCall:
                     )
                 case _:
                     assert_never(directive)
+            directive = self._session.wait()
+
+    def _first_directive(self) -> machine.Directive | None:
+        report_s = in_seconds(self._arguments.barrier_timeout)
+        directive = self._session.wait(report_s)
+        if directive is not None:
+            return directive
+        if self._state.rank == 0 and self._bootstrap is not None:
+            late = late_ranks(self._bootstrap, self._meeting, self._state.world_size)
+            log.warning(
+                "waiting for %s, which did not come within %g s: %s",
+                count(len(late), "rank"),
+                report_s,
+                text_of(late),
+            )
+        return self._session.wait()
 
     def _enter_iteration(self, commit: msg.Commit, function: Callable[[], Any]) -> None:
         abort_distributed.release()

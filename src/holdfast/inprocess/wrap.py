@@ -121,7 +121,8 @@ class Wrapper(WrapperArguments):
         hard_timeout: No progress for so long kills the rank. Default 90 s.
         heartbeat_timeout: A node without heartbeats for so long is lost. Default 30 s.
         barrier_timeout: How long ranks are waited for at the start, and after a fault. Default
-            120 s.
+            120 s; at the start, where it was not given, 30 min, as in torch's groups: one rank may
+            prepare data, or save between two calls, while the others wait.
         completion_timeout: From the first rank that completed to the last; later, all ranks
             restart. Default 120 s, a limit only where it was asked for: a rank may evaluate or
             save alone at the end.

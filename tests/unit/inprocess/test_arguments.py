@@ -12,9 +12,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
+from torch.distributed.constants import default_pg_timeout
 
 from holdfast.inprocess import CallWrapper, Compose, Wrapper
 from holdfast.inprocess._arguments import (
+    BARRIER_TIMEOUT,
     COMPLETION_TIMEOUT,
     LAST_CALL_WAIT,
     NAMES,
@@ -225,12 +227,22 @@ def test_the_constructor_lists_every_argument_once() -> None:
             assert ours.default == each.default, each.name
     assert parameters["last_call_wait"].default is LAST_CALL_WAIT
     assert parameters["completion_timeout"].default is COMPLETION_TIMEOUT
+    assert parameters["barrier_timeout"].default is BARRIER_TIMEOUT
 
 
 def test_what_a_rank_does_alone_at_the_end_has_a_limit_only_where_one_was_given() -> None:
     assert Wrapper().checked_arguments().completion_within == dt.timedelta.max
     given = Wrapper(completion_timeout=seconds(120))
     assert given.checked_arguments().completion_within == seconds(120)
+
+
+def test_ranks_that_come_late_are_waited_for_as_by_torch_unless_a_limit_was_given() -> None:
+    """One may prepare the data before the first call, or save alone between two."""
+    default = Wrapper().checked_arguments()
+    assert default.join_within == default_pg_timeout
+    assert default.barrier_timeout == seconds(120)
+    given = Wrapper(barrier_timeout=seconds(120))
+    assert given.checked_arguments().join_within == seconds(120)
 
 
 def test_help_shows_parameters_and_defaults_in_words() -> None:

@@ -253,7 +253,7 @@ class Coordinator:
         rank = hello.rank
         if self._world is None:
             self._world = hello.world
-            self._barrier_at = now + self._timeouts.barrier_s
+            self._barrier_at = now + self._timeouts.join_s
         problem = self._why_not(hello)
         if problem is not None:
             return [Tell(node, msg.RankRefused(rank, problem))]
@@ -592,13 +592,13 @@ class Coordinator:
         return effects
 
     def _barrier_is_late(self, now: float) -> list[Effect]:
-        wait_s = self._timeouts.barrier_s
         if self.phase is CallPhase.FORMING:
             missing = sorted(set(range(self._world or 0)) - set(self._members))
             return self._over(
-                f"{len(missing)} of {self._world} ranks did not come within barrier_timeout of "
-                f"{wait_s:g} s: {_some(missing)}"
+                f"{len(missing)} of {self._world} ranks did not come within "
+                f"{self._timeouts.join_s:g} s (barrier_timeout): {_some(missing)}"
             )
+        wait_s = self._timeouts.barrier_s
         late = sorted(rank for rank, m in self._members.items() if m.standing is None)
         # The guards answer with Dead; should one not, it is lost by its own silence.
         self._barrier_at = now + wait_s

@@ -30,7 +30,7 @@ from holdfast.base.pure.codec import Count, Raw, Text, Whole, family
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.evidence import RankDigest, Verdict
 from holdfast.inplace.pure.job_calls import Cause, FaultKind
-from holdfast.inplace.pure.timing import MAX_START_FAULTS
+from holdfast.inplace.pure.timing import JOIN_S, MAX_START_FAULTS
 
 MAX_WHOLE = 1 << 53
 """Largest whole number accepted: every smaller one is exact as a floating-point number."""
@@ -322,11 +322,12 @@ class CoordinatorTimeouts(Value):
     """From the wrapper's arguments, for the coordinator, in seconds.
 
     Attributes:
-        barrier_s: For all ranks to come at the start, and for all to be back after a fault.
+        barrier_s: For all ranks to be back after a fault.
         completion_s: From the first rank that completed to the last.
         last_call_wait_s: Least time between a fault and the next epoch.
         silence_s: A node whose guard is silent for this long is gone.
         max_start_faults: Restarts in a row after faults at the start; None: without end.
+        join_s: For all ranks to come at the start.
     """
 
     barrier_s: float = 120.0
@@ -334,6 +335,7 @@ class CoordinatorTimeouts(Value):
     last_call_wait_s: float = 0.0
     silence_s: float = 30.0
     max_start_faults: Count | None = MAX_START_FAULTS
+    join_s: float = JOIN_S
 
 
 class Attach(Value):

@@ -107,8 +107,8 @@ def moment_s(soft_s: float) -> float:
 
 
 # ---------------------------------------------------------------- barrier_timeout, and the end
-JOIN_BARRIERS = 2.0
-"""Times ``barrier_timeout``: the wait for rank 0 in the store, then the guard's for all ranks."""
+JOIN_S = 1800.0
+"""For all ranks to come, where no ``barrier_timeout`` was given: as torch's groups wait."""
 FREED_S = 1.0
 """After so long, a main thread in a collective was not freed by the user's abort plug-ins."""
 LEAVE_S = 10.0
