@@ -8,7 +8,9 @@ this works while the interpreter's lock is held. The caller calls :meth:`StackDu
                                                       └─ none in 50 ms, nor on its way
                                                            ─► once more, SIGCONT
 
-The signal is never sent where the rank has no handler for it: the default action is death. In the
+The signal is never sent where the rank has no handler for it: the default action is death. Nor
+where it has closed the file: the handler writes to a number, which may be that of its checkpoint or
+of a connection by then (the helper opens the file again). In the
 main thread it ends a sleep in C, and with it perhaps the hang. So a thread of the rank
 (``look_helper.py``) is asked first, or given the signal, where it can be.
 """
@@ -38,6 +40,7 @@ _SLOW_POLL_S = 0.005
 """The same, when the dump is late."""
 _STACKS_BYTES_MAX = 256 * 1024
 _SIGSTOP = 19
+_CLOSED = "the rank has closed the file for its stacks"
 
 
 class StackDump:
@@ -108,7 +111,11 @@ class StackDump:
             self._before_bytes = os.stat(self.path).st_size
         except OSError as error:
             return f"{self.path}: {error.strerror}"
-        return None
+        return _CLOSED if self._ask_helper is None and self._has_closed_file() else None
+
+    def _has_closed_file(self) -> bool:
+        assert self.path is not None
+        return proc.has_open(self.process.pid, self.path) is False
 
     def _ask(self, now: float) -> None:
         if self._ask_helper is not None:
@@ -126,6 +133,9 @@ class StackDump:
     def _send(self) -> None:
         # Frames must stand still while they are read, or the process may die of it. So one thread
         # gets the signal, not the process, any thread of which might take it; before SIGCONT.
+        if self._has_closed_file():
+            self.why_not = _CLOSED
+            return
         process, signum = self.process, self._signum
         if self._thread_id and process.send_to_thread(self._thread_id, signum):
             return

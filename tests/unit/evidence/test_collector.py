@@ -76,7 +76,7 @@ def test_a_guard_waits_for_stacks_no_longer_than_its_machine_allows(
     tmp_path: Any, monkeypatch: Any
 ) -> None:
     """A process that has a handler for the signal, and never writes."""
-    (tmp_path / "stacks").touch()
+    opened = (tmp_path / "stacks").open("a")
     monkeypatch.setattr(proc.ProcessState, "catches", lambda *_: True)
     monkeypatch.setattr(proc.Process, "send", lambda *_: True)
     monkeypatch.setattr(proc.Process, "send_to_thread", lambda *_: True)
@@ -89,5 +89,6 @@ def test_a_guard_waits_for_stacks_no_longer_than_its_machine_allows(
         assert collector.next_step_at is not None
         now = collector.next_step_at
     process.close()
+    opened.close()
     assert now == 11.0
     assert collector.seen().lacks == ["no stacks: no answer to signal 50"]

@@ -104,6 +104,21 @@ def test_stacks_come_whatever_python_is_doing(
     assert not dump.was_stopped
 
 
+def test_a_file_that_took_the_number_of_a_closed_one_gets_no_stacks(
+    victim: Callable[[str], proc.Process], path: str, tmp_path: Path
+) -> None:
+    """As after ``os.closerange(3, 1024)`` in a script: it may be the checkpoint."""
+    checkpoint = tmp_path / "checkpoint"
+    reopens = f"import os; os.closerange(3, 64); file = open({str(checkpoint)!r}, 'w')"
+    process = victim(f"{reopens}\n    {SLEEP}")
+    dump = StackDump(process, SIGNUM, path, time.monotonic())
+
+    assert collect(dump) == ""
+    assert dump.why_not == "the rank has closed the file for its stacks"
+    assert dump.has_handler
+    assert checkpoint.read_text() == ""
+
+
 def test_only_the_new_part_of_the_file_is_shown(
     victim: Callable[[str], proc.Process], path: str
 ) -> None:

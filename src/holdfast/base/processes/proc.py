@@ -177,6 +177,25 @@ def status(pid: int | str, thread_id: int | None = None) -> dict[bytes, bytes]:
     return dict(line.split(b":\t", 1) for line in lines if b":\t" in line)
 
 
+def has_open(pid: int, path: str) -> bool | None:
+    """Whether process ``pid`` has the file at ``path`` open; None: it does not let itself be read.
+
+    ``path`` may be itself that of a descriptor in /proc.
+    """
+    folder, file = f"{ROOT}/{pid}/fd", os.path.realpath(path)
+    try:
+        descriptors = os.listdir(folder)
+    except OSError:
+        return None
+    for descriptor in descriptors:
+        try:
+            if os.readlink(f"{folder}/{descriptor}") == file:
+                return True
+        except OSError:  # closed meanwhile
+            continue
+    return False
+
+
 def owner(pid: int) -> int:
     """Its effective user's number; -1 where there is no such process."""
     users = status(pid).get(b"Uid")
