@@ -23,7 +23,7 @@ def chosen(patterns: str, kinds: list[str], *, healthy: bool, hangs: bool) -> li
         (kind, name)
         for kind in kinds
         for name, made in listed.items()
-        if kind in made.kinds and any(fnmatch.fnmatchcase(name, each) for each in wanted)
+        if runner.is_of(kind, made) and any(fnmatch.fnmatchcase(name, each) for each in wanted)
     ]
 
 

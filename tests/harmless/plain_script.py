@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,6 +18,8 @@ import torch  # noqa: E402 - a scenario may act before
 import torch.distributed as dist  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, Subset  # noqa: E402
 
+step_section = nullcontext
+"""Around each step, but not what the scenario does before it."""
 TIMEOUT = timedelta(seconds=getattr(SCENARIO, "timeout_s", 7200.0))
 BATCH = 2
 
@@ -56,17 +59,22 @@ def train(model, steps=s.STEPS, first=0):
     loader = iter(batches(dist.get_rank(), dist.get_world_size()))
     for number in range(first, first + steps):
         SCENARIO.step(number)
-        for _ in range(SCENARIO.accumulate):
-            given, wanted = next(loader)
-            torch.nn.functional.mse_loss(model(given), wanted).backward()
-        for optimizer in optimizers:
-            optimizer.step()
-        if not optimizers:
-            with torch.no_grad():
-                for parameter in model.parameters():
-                    parameter.sub_(0.1 * parameter.grad)
-        model.zero_grad()
+        with step_section():
+            step(model, loader, optimizers)
     return steps
+
+
+def step(model, loader, optimizers):
+    for _ in range(SCENARIO.accumulate):
+        given, wanted = next(loader)
+        torch.nn.functional.mse_loss(model(given), wanted).backward()
+    for optimizer in optimizers:
+        optimizer.step()
+    if not optimizers:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.sub_(0.1 * parameter.grad)
+    model.zero_grad()
 
 
 def weights(model):

@@ -43,9 +43,11 @@ TORCHRUN, OURS = "torchrun", "ft_launcher"
 _MODULES = {TORCHRUN: "torch.distributed.run", OURS: "holdfast.fault_tolerance.launcher"}
 _NEEDS = {
     "plain": ("torch",),
+    "sections": ("torch",),
     "lightning": ("lightning",),
     "trainer": ("transformers", "accelerate"),
 }
+_SECTIONS = "--ft-rank-section-timeouts=step:3600"
 _RUN = "HARMLESS_RUN"
 
 SCENARIOS: dict[str, type[Scenario]] = {**scenario.HEALTHY, **scenario.HANGS}
@@ -85,6 +87,11 @@ def missing(kind: str) -> str:
     return " ".join(name for name in _NEEDS[kind] if not find_spec(name))
 
 
+def is_of(kind: str, made: type[Scenario]) -> bool:
+    """Whether a script of this kind can have the scenario in it; ``sections`` is a plain one."""
+    return ("plain" if kind == "sections" else kind) in made.kinds
+
+
 def use_real_floor(pause_s: float) -> None:
     """From now on, jobs have all defaults, and pauses of this length."""
     global FLOOR_S, PAUSE_S
@@ -109,6 +116,7 @@ def run(kind: str, name: str, launcher: str, key: str = "", options: Sequence[st
         *(f"--nproc-per-node={made.nproc}", "--max-restarts=1"),
         *((f"--ft-auto-heartbeat-floor={FLOOR_S}",) if launcher == OURS and FLOOR_S else ()),
         *((f"--log-dir={folder}/logs",) if launcher == OURS else ()),
+        *((_SECTIONS,) if (launcher, kind) == (OURS, "sections") else ()),
         *options,
         *(_filled(word, words) for word in made.command),
     ]

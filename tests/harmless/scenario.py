@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-KINDS = ("plain", "lightning", "trainer")
+KINDS = ("plain", "sections", "lightning", "trainer")
 AT = 26
 """Step before which most scenarios act: a rank is watched for missing steps from its 20th on."""
 STEPS = 32

@@ -15,10 +15,10 @@ pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch"
 COLD = ("--ft-warm-standby=false",)
 """No parked interpreters, which import as much as ranks, where none is used."""
 JOBS = [
-    ("OnlyTrains", TORCHRUN, ()),
-    ("runs_a_program", OURS, COLD),
-    ("evaluates_alone", OURS, COLD),
-    ("stopped_in_a_step", OURS, ()),
+    ("plain", "OnlyTrains", TORCHRUN, ()),
+    ("plain", "runs_a_program", OURS, COLD),
+    ("sections", "evaluates_alone", OURS, COLD),
+    ("sections", "stopped_in_a_step", OURS, ()),
 ]
 
 
@@ -26,14 +26,17 @@ JOBS = [
 def test_a_rank_that_is_away_ends_nothing_and_a_hang_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One that runs a program or evaluates does as under torchrun; one that is stopped restarts."""
+    """One that runs a program or evaluates does as under torchrun; one that is stopped restarts.
+
+    Also between two sections, where no timeout runs.
+    """
     monkeypatch.setattr(runner, "PAUSE_S", 4.0)
     monkeypatch.setattr(runner, "FLOOR_S", 1.0)
     monkeypatch.setenv("HARMLESS_LIGHT_TORCH", "1")
 
-    def run(job: tuple[str, str, Sequence[str]]) -> Outcome:
-        name, launcher, options = job
-        return runner.run("plain", name, launcher, options=options)
+    def run(job: tuple[str, str, str, Sequence[str]]) -> Outcome:
+        kind, name, launcher, options = job
+        return runner.run(kind, name, launcher, options=options)
 
     with ThreadPoolExecutor(len(JOBS)) as pool:
         outcomes: list[Outcome] = list(pool.map(run, JOBS))

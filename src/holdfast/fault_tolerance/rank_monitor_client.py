@@ -243,6 +243,7 @@ class RankMonitorClient(ReportsProgress):
         self._limits = configured
         self._publish_loaded(limits)
         self.is_initialized = True
+        _Process.client = weakref.ref(self)
 
     def _register_dump(self, path: str | None) -> int:
         if not path:
@@ -592,6 +593,8 @@ class _Process:
     """
 
     has_begun = False
+    client: weakref.ref[RankMonitorClient] | None = None
+    """The one that was initialised last. After its shutdown it counts no steps."""
     pages: ClassVar[dict[tuple[str, int, int], Page]] = {}
 
 
@@ -616,6 +619,14 @@ def _begins_cold(cycle: int, *, is_automatic: bool) -> bool:
     is_first = not _Process.has_begun
     _Process.has_begun = _Process.has_begun or not is_automatic
     return is_first and cycle == 0 and os.environ.get(_RESTARTS, "0") in ("", "0")
+
+
+def count_step() -> None:
+    """The optimizer of this process has made a step."""
+    last = _Process.client
+    client = None if last is None else last()
+    if client is not None:
+        client._count_step()  # noqa: SLF001 - of this class
 
 
 def initialised_clients() -> list[RankMonitorClient]:

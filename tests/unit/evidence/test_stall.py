@@ -268,10 +268,16 @@ def test_auto_kill_after_ends_a_rank_that_others_wait_for(shows, after_s, is_han
 
 
 def test_a_rank_whose_steps_still_come_is_not_ended_after_a_time() -> None:
-    """It is the shortest of all pauses that counts."""
+    """It is the shortest of all pauses that counts, and a section with a timeout has its own."""
     rules = StallRules(FLOOR_S, after_s=1800.0)
-    found = verdict(waits(0, BARRIER, pause_s=9000.0), elsewhere(1, pause_s=30.0), rules=rules)
-    assert not found.is_hang
+    waiting = waits(0, BARRIER, pause_s=9000.0)
+    for there, is_hang in (
+        ({"pause_s": 30.0}, False),
+        ({"pause_s": 9000.0}, True),
+        ({"pause_s": 9000.0, "section": "epoch"}, True),  # it has none
+        ({"pause_s": 0.0, "section": "save", "overdue": ""}, False),
+    ):
+        assert verdict(waiting, elsewhere(1, **there), rules=rules).is_hang is is_hang, there
 
 
 @pytest.mark.parametrize(

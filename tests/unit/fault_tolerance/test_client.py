@@ -27,6 +27,7 @@ from holdfast.fault_tolerance import rank_monitor_client as client_module
 from holdfast.fault_tolerance import timeouts_calc as calc_module
 from holdfast.fault_tolerance.data import RankInfo
 from holdfast.page.pure import page as layout
+from holdfast.watch.rank import auto_heartbeat
 from holdfast.watch.rank import monitor_link as link_module
 from holdfast.watch.rank import rank_progress as progress_module
 from holdfast.watch.rank.auto_heartbeat import StepClient
@@ -404,6 +405,44 @@ def test_a_step_that_is_done_while_the_script_begins_to_report_does_not_fail(
 
     assert not steps.is_initialized
     client.shutdown_workload_monitoring()
+
+
+def test_steps_are_counted_for_whoever_reports(monitor) -> None:
+    """For a client of the script's they are no heartbeats."""
+    stepped = auto_heartbeat.begin()
+    stepped()
+    assert monitor.word(layout.STEPS) == 3.0  # one since init, and those of begin
+    assert monitor.word(layout.HEARTBEAT_AT) > 0.0
+
+    client = RankMonitorClient()
+    client.init_workload_monitoring()
+    assert (monitor.word(layout.STEPS), monitor.word(layout.STEPS_BESIDE)) == (0.0, 0.0)
+    for _ in range(3):
+        stepped()
+    assert monitor.word(layout.STEPS_BESIDE) == 3.0
+    assert monitor.word(layout.STEPPED_AT) > monitor.word(layout.ARMED_AT)
+    assert monitor.word(layout.LONGEST_STEP) >= 0.0
+    assert (monitor.word(layout.STEPS), monitor.word(layout.HEARTBEAT_AT)) == (0.0, 0.0)
+
+    client.shutdown_workload_monitoring()
+    stepped()
+    assert monitor.word(layout.STEPS_BESIDE) == 3.0
+
+
+def test_steps_beside_a_client_are_counted_from_the_first_that_is_seen(monitor, client) -> None:
+    auto_heartbeat.begin()()
+    assert monitor.word(layout.STEPS_BESIDE) == 2.0
+    assert auto_heartbeat.StepClient not in map(type, client_module.initialised_clients())
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        client_module.count_step()  # of a child that trains something else
+        os.write(writer, b"done")
+        os._exit(0)
+    os.wait()
+    assert os.read(reader, 4) == b"done"
+    for end in (reader, writer):
+        os.close(end)
+    assert monitor.word(layout.STEPS_BESIDE) == 2.0
 
 
 def test_an_unknown_section_is_ignored_with_one_warning(monitor, client, caplog) -> None:
@@ -793,6 +832,7 @@ def test_heartbeat_limits_follow_from_the_intervals(make_monitor, one_rank) -> N
         "learned": {"heartbeat": True, "out_of_section": False, "sections": []},
         "section_ends_initial": False,
         "exit": None,
+        "steps": None,
     }
 
     client._longest_gap = 3.0 * gap

@@ -33,6 +33,7 @@ from holdfast.node.pure.rank_life import (
     Sent,
     ToMonitors,
 )
+from holdfast.page.pure.clocks import PAUSE, STEP
 from holdfast.watch.pure import monitor_messages
 from holdfast.watch.pure.monitor_messages import JOINS_S
 
@@ -94,8 +95,9 @@ def node() -> Node:
     return Node()
 
 
-def overdue(local_rank: int, cycle: int = 0) -> MonitorSaid:
-    whose, about = (cycle, 2 + local_rank, local_rank, 7), ("section", "step", 6.0, 5.0, False)
+def overdue(local_rank: int, cycle: int = 0, clock: str = "section") -> MonitorSaid:
+    name = "step" if clock == "section" else None
+    whose, about = (cycle, 2 + local_rank, local_rank, 7), (clock, name, 6.0, 5.0, False)
     return MonitorSaid(
         local_rank, monitor_messages.Overdue(*whose, *about, at=99.0, detected_at=100.0)
     )
@@ -242,6 +244,33 @@ def test_a_rank_that_is_overdue_soon_after_the_verdict_belongs_to_it(node: Node)
     node.evidence.start_cycle(Round(1, PLACES, world_size=4), PLACES[1], node.lives.here)
     assert node.hears(overdue(0), looked(0), look(2), judged(1)) == []
     assert node.hears(overdue(0, cycle=1)) == [Suspect("n1", 1, 2, after=2)]
+
+
+@pytest.mark.parametrize("is_pause", [True, False])
+def test_a_chosen_timeout_that_runs_out_while_steps_are_looked_at_has_its_own_incident(
+    node: Node, is_pause: bool
+) -> None:
+    """Rank 2 is between two sections, and rank 3 waits for it in one, for a minute as well."""
+    clock = PAUSE if is_pause else STEP
+    assert node.hears(overdue(0, clock=clock)) == [Suspect("n1", 0, 2, 0, clock)]
+    opened = OpenIncident(1, 0, "n1", 2, is_gentle=is_pause)
+    (looks,) = node.hears(opened)
+    assert isinstance(looks, ToMonitors)
+    assert [it.is_gentle for it in looks.messages.values()] == [is_pause] * 2
+    node.hears(looked(0), looked(1), overdue(1))
+    found = Verdict(is_pause=is_pause, is_stall=not is_pause)
+    goes_on, written, suspects = node.hears(Judged(1, 0, found))
+    assert isinstance(goes_on, ToMonitors)
+    assert [*goes_on.messages] == [0]
+    assert isinstance(written, IncidentOver)
+    assert written.overdue == (0,)
+    assert suspects == Suspect("n1", 0, 3, 1)
+    node.hears(look(2))
+    _, goes_on, written = node.hears(looked(0, 2), looked(1, 2), judged(2))
+    assert isinstance(goes_on, ToMonitors)
+    assert [*goes_on.messages] == [0, 1]
+    assert isinstance(written, IncidentOver)
+    assert written.overdue == (1,)
 
 
 def test_a_verdict_that_comes_before_a_look_is_over_is_not_held_up(node: Node) -> None:

@@ -53,6 +53,50 @@ def test_an_unarmed_page_shows_nobody() -> None:
     assert view(private_page()).limits() == Timeouts()
 
 
+def test_the_steps_of_a_rank_are_shown_whether_it_reports_by_itself_or_not() -> None:
+    """Its heartbeats are its steps where it sends none."""
+    page = armed_page()
+    page.words[layout.HEARTBEAT_AT], page.words[layout.LONGEST_GAP] = 104.0, 3.0
+    page.words[layout.STEPS] = 7.0
+    alone = view(page).snapshot()
+    assert alone is not None
+    assert (alone.steps, alone.stepped_at, alone.longest_s) == (7.0, 104.0, 3.0)
+    assert alone.heartbeat_at is None
+
+    page.words[layout.STEPS], page.words[layout.STEPS_BESIDE] = 0.0, 9.0
+    page.words[layout.STEPPED_AT], page.words[layout.LONGEST_STEP] = 105.0, 4.0
+    page.words[layout.slot(0) + layout.CLOSED_AT] = 106.0
+    beside = view(page).snapshot()
+    assert beside is not None
+    assert (beside.steps, beside.stepped_at, beside.heartbeat_at) == (9.0, 105.0, 104.0)
+    assert (beside.closed_at, beside.last_sign_at) == (106.0, 106.0)
+
+
+@pytest.mark.parametrize(
+    ("open_section", "outside_s", "outside_since", "longest_s"),
+    [
+        (None, 2.0, 103.0, 2.0),  # between two steps there was a section
+        (None, 2.0, 80.0, 25.0),  # the last step was outside as well
+        (None, 2.0, 10.0, 40.0),
+        ("step", 2.0, 0.0, 2.0),
+        ("checkpoint", 2.0, 0.0, 40.0),  # without a timeout: it may have paused inside
+    ],
+)
+def test_no_pause_is_longer_than_the_time_between_steps_or_outside_sections(
+    open_section, outside_s, outside_since, longest_s
+) -> None:
+    page = armed_page()
+    words = page.words
+    words[layout.STEPS_BESIDE], words[layout.STEPPED_AT] = 9.0, 105.0
+    words[layout.LONGEST_STEP], words[layout.LONGEST_OUTSIDE] = 40.0, outside_s
+    words[layout.OUTSIDE_SINCE] = outside_since
+    if open_section:
+        words[layout.slot(page.names().index(open_section)) + layout.OPENED_AT] = 106.0
+    shown = view(page).snapshot()
+    assert shown is not None
+    assert shown.longest_s == longest_s
+
+
 def test_an_armed_page_shows_clocks_and_limits() -> None:
     """Infinity is "no limit", zero is "not running"."""
     page = armed_page()

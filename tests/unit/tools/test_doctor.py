@@ -170,12 +170,15 @@ def test_torchs_own_timeouts_are_what_the_installed_torch_has() -> None:
 
 
 def test_a_hang_that_nobody_would_notice_is_told() -> None:
-    sections = FaultToleranceConfig(
-        rank_section_timeouts={"step": 60.0, "setup": None}, rank_heartbeat_timeout=None
-    )
-    told = wrong(limits.judge(sections, {}, monitored=True))
-    assert [text for text in told if "a hang in section setup is not noticed" in text]
-    assert [text for text in told if "outside of all sections is not noticed" in text]
+    for auto, then in ((False, "is not noticed"), (True, "is reported after 600 s, and ended at")):
+        sections = FaultToleranceConfig(
+            rank_section_timeouts={"step": 60.0, "setup": None},
+            rank_heartbeat_timeout=None,
+            auto_heartbeat=auto,
+        )
+        told = wrong(limits.judge(sections, {}, monitored=True))
+        assert [text for text in told if f"a hang in section setup {then}" in text]
+        assert [text for text in told if f"outside of all sections {then}" in text]
     endless = FaultToleranceConfig(exit_timeout=None)
     told = wrong(limits.judge(endless, {}, monitored=True))
     assert [text for text in told if "hangs at its exit" in text]
@@ -375,14 +378,25 @@ def test_each_hang_has_its_limit_and_each_end_its_exit_code() -> None:
     assert ends["a rank exits with 93"] == 93
 
 
-def test_a_rank_that_reports_nothing_is_watched_by_its_steps_unless_that_is_off() -> None:
-    silent = "never called init"
-    found = fault(silent, "--max-restarts 2 --ft-auto-heartbeat-floor 300 train.py")
+@pytest.mark.parametrize(
+    ("place", "otherwise"),
+    [
+        ("never called init", "not noticed; a warning"),
+        ("outside all sections", "if the rank sends heartbeats, by their timeout; otherwise not"),
+        ("section 'free'", "by its timeout, once that is learned; if the rank sends heartbeats"),
+    ],
+)
+def test_a_rank_of_which_no_timeout_runs_is_watched_by_its_steps_unless_that_is_off(
+    place: str, otherwise: str
+) -> None:
+    line = "--ft-rank-section-timeouts step:60,free:none train.py"
+    found = fault(place, f"--max-restarts 2 --ft-auto-heartbeat-floor 300 {line}")
     assert "optimizer steps" in found.noticed
-    assert "after 300 s without one" in found.noticed
+    assert "after 300 s without progress" in found.noticed
+    assert f"otherwise {otherwise}" in found.noticed
     assert "a restart" in found.then
-    off = fault(silent, "--ft-auto-heartbeat false train.py")
-    assert off.noticed.startswith("not noticed; a warning")
+    off = fault(place, f"--ft-auto-heartbeat false {line}")
+    assert off.noticed.startswith(otherwise)
     assert off.then == "only torch's own timeouts end it"
 
 

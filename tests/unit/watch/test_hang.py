@@ -12,9 +12,12 @@ from holdfast.page.pure.clocks import (
     HEARTBEAT,
     INITIAL_HEARTBEAT,
     MAIN_THREAD,
+    OF_STEPS,
     OUTSIDE_SECTIONS,
+    PAUSE,
     PING,
     SECTION,
+    STEP,
     MainThreadMarks,
     RunningClock,
     Snapshot,
@@ -22,8 +25,10 @@ from holdfast.page.pure.clocks import (
 )
 from holdfast.watch.pure.hang import (
     first_to_run_out,
+    is_by_steps,
     next_deadline,
     overdue,
+    running,
     running_in_place,
     shortest_limit,
 )
@@ -83,6 +88,52 @@ def test_a_rank_that_never_reported_is_measured_from_the_report_of_another() -> 
     found = overdue(awaited, Timeouts(initial=10.0, out_of_section=1.0), now=110.5)
     assert found == RunningClock(FIRST_REPORT, None, 100.0, 10.0)
     assert next_deadline(awaited, Timeouts(out_of_section=1.0)) is None
+
+
+IN_STEP = {"outside_since": None, "sections": {"step": 90.0}}
+
+
+@pytest.mark.parametrize(
+    ("shows", "limits", "judged"),
+    [
+        ({}, {}, PAUSE),
+        ({"is_pause_known": True}, {}, STEP),
+        ({"steps": 0.0}, {}, None),  # they are not counted
+        ({}, {"steps": None}, None),
+        ({}, {"out_of_section": 60.0}, OUTSIDE_SECTIONS),
+        ({"warming_up": True}, {"out_of_section": 60.0}, PAUSE),
+        (IN_STEP, {"sections": {"step": 50.0}}, SECTION),
+        (IN_STEP, {"sections": {"step": None}}, PAUSE),
+        (IN_STEP, {}, PAUSE),
+        ({"heartbeat_at": 99.0}, {"subsequent": 50.0}, HEARTBEAT),
+        ({"heartbeat_at": 99.0}, {}, PAUSE),
+        ({"has_used_sections": False}, {"initial": 50.0}, INITIAL_HEARTBEAT),
+        ({}, {"initial": 50.0}, PAUSE),
+    ],
+)
+def test_steps_are_judged_only_while_no_timeout_that_was_chosen_runs(shows, limits, judged) -> None:
+    """Between two sections, or in one without a timeout."""
+    used = {"outside_since": 95.0, "has_used_sections": True, "steps": 30.0, "stepped_at": 94.0}
+    snapshot = Snapshot(0.0, **{**used, **shows})
+    timeouts = Timeouts(**{"steps": 60.0, "section_ends_initial": True, **limits})
+    found = {clock.clock for clock in running(snapshot, timeouts)}
+    assert found == ({judged} if judged else set())
+    assert is_by_steps(snapshot, timeouts) == (judged in OF_STEPS)
+
+
+def test_a_step_and_a_section_that_is_opened_or_closed_are_progress() -> None:
+    limits = Timeouts(steps=60.0, sections={"step": None})
+    signs = [
+        {"stepped_at": 40.0},
+        {"outside_since": 40.0},
+        {"closed_at": 40.0},  # inside another section
+        {"sections": {"step": 40.0}},
+        {"heartbeat_at": 40.0},
+    ]
+    for sign in signs:
+        shown = Snapshot(10.0, steps=9.0, **sign)
+        assert next_deadline(shown, limits) == 100.0, sign
+    assert next_deadline(Snapshot(10.0, steps=9.0), limits) == 70.0
 
 
 def test_a_rank_that_has_left_is_measured_by_its_exit_alone() -> None:

@@ -93,6 +93,26 @@ def test_a_look_of_a_verdict_that_is_over_does_not_serve_a_later_incident(
     assert second is not first
 
 
+@pytest.mark.parametrize("has_reported", [False, True])
+def test_a_look_for_a_line_of_the_log_is_begun_again_when_a_timeout_runs_out(
+    looks: Looks, seats: tuple[RankSession, RankSession], has_reported: bool
+) -> None:
+    """For the same incident, unless that has its digest; the next one is served by it, too."""
+    looks.choose(is_gentle=True)
+    gentle = ask(looks, 1, seats[0], 100.0)
+    looks._has_reported = has_reported
+
+    looks.choose(is_gentle=False)
+    second = begin(looks, seats[0], 100.1)
+
+    assert second is not gentle
+    assert (looks.asked is None) == has_reported
+    looks.asked = None  # the verdict of the first was not for this rank
+    assert ask(looks, 2, seats[0], 100.2) is second
+    looks.choose(is_gentle=True)
+    assert begin(looks, seats[0], 100.3) is second
+
+
 def test_a_rank_that_was_stopped_has_a_share_of_the_time_of_evidence_for_its_stacks(
     looks: Looks, seats: tuple[RankSession, RankSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,13 +20,14 @@ from holdfast.base.pure.kill_ladder import (
 from holdfast.page.pure.clocks import (
     EXIT,
     HEARTBEAT,
+    OF_STEPS,
     SECTION,
     Learned,
     RunningClock,
     Snapshot,
     Timeouts,
 )
-from holdfast.watch.pure.hang import overdue
+from holdfast.watch.pure.hang import overdue, running
 from holdfast.watch.pure.learned import TrippedLimits
 from holdfast.watch.pure.monitor import (
     GRACE_OVER,
@@ -38,6 +39,7 @@ from holdfast.watch.pure.monitor import (
     Conclude,
     EvidenceTaken,
     LookAgain,
+    LookAtState,
     PageRead,
     RankGone,
     ReportStuck,
@@ -306,15 +308,22 @@ class WatchMachine(RuleBasedStateMachine):
         super().__init__()
         self.now = 100.0
         self.limits = Timeouts(initial=8.0, subsequent=5.0, sections={"a": 3.0})
-        self.watch = Watch(SIGTERM, grace_s=4.0, tripped=TrippedLimits(), exit_s=6.0)
+        self.watch = Watch(
+            SIGTERM, grace_s=4.0, tripped=TrippedLimits(), exit_s=6.0, step_floor_s=4.0
+        )
         self.snapshot: Snapshot | None = None
         self.log: list[object] = []  # effects of the current watch
         self.excused = False
+        self.has_proof = False
 
     def feed(self) -> None:
-        for _ in range(3):
+        for _ in range(5):
             effects = self.watch.handle(PageRead(self.snapshot, self.limits), self.now)
-            self.log += effects
+            for effect in effects:
+                if isinstance(effect, TakeEvidence) and effect.overdue.clock in OF_STEPS:
+                    assert self.snapshot is not None
+                    assert not running(self.snapshot, self.limits), "a chosen timeout judges"
+            self.log += [it for it in effects if not isinstance(it, LookAtState)]
             if LookAgain() not in effects:
                 return
         raise AssertionError("asks to look again for ever")
@@ -322,7 +331,7 @@ class WatchMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.snapshot is None)
     @rule()
     def arm(self) -> None:
-        self.snapshot = Snapshot(self.now, sections={})
+        self.snapshot = Snapshot(self.now, outside_since=self.now, sections={})
         self.log.clear()
         self.excused = False
         self.feed()
@@ -358,14 +367,21 @@ class WatchMachine(RuleBasedStateMachine):
     @rule(is_open=st.booleans())
     def section(self, *, is_open: bool) -> None:
         assert self.snapshot is not None
-        if is_open:
-            self.snapshot.sections.setdefault("a", self.now)
-        else:
-            self.snapshot.sections.pop("a", None)
+        self.place("a", is_open=is_open)
 
-    @rule()
-    def evidence_arrives(self) -> None:
-        self.log += self.watch.handle(EvidenceTaken(), self.now)
+    def place(self, name: str, *, is_open: bool) -> None:
+        assert self.snapshot is not None
+        if is_open:
+            self.snapshot.sections.setdefault(name, self.now)
+            self.snapshot = self.snapshot.but(outside_since=None)
+        elif self.snapshot.sections.pop(name, None):
+            since = None if self.snapshot.sections else self.now
+            self.snapshot = self.snapshot.but(closed_at=self.now, outside_since=since)
+
+    @rule(is_hang=st.booleans())
+    def evidence_arrives(self, *, is_hang: bool) -> None:
+        self.has_proof = is_hang
+        self.log += self.watch.handle(EvidenceTaken(is_hang), self.now)
         self.feed()
 
     @rule(seconds=HALVES)
@@ -394,6 +410,14 @@ class WatchMachine(RuleBasedStateMachine):
         assert steps == order[: len(steps)]
 
     @invariant()
+    def without_a_proof_no_rank_is_ended_for_missing_steps(self) -> None:
+        """D-1."""
+        of_steps = [e for e in self.log if isinstance(e, TakeEvidence)][-1:]
+        is_ended = bool(of_steps) and any(isinstance(e, SendSignal) for e in self.log)
+        if is_ended and of_steps[0].overdue.clock in OF_STEPS:
+            assert self.has_proof
+
+    @invariant()
     def never_early_never_forgotten(self) -> None:
         """H-1, and H-2 unless the monitor itself was held up."""
         if self.snapshot is None:
@@ -415,8 +439,37 @@ class WatchMachine(RuleBasedStateMachine):
             assert self.watch.next_deadline() is not None
 
 
+class SectionsMachine(WatchMachine):
+    """A rank that makes steps, and may be in no section, or in one without a timeout."""
+
+    leave = disarm = die = None  # type: ignore[assignment]  # as above; a stall takes its time
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limits = Timeouts(subsequent=50.0, sections={"a": 3.0, "free": None})
+
+    @precondition(lambda self: self.snapshot is not None)
+    @rule(is_open=st.booleans())
+    def free_section(self, *, is_open: bool) -> None:
+        self.place("free", is_open=is_open)
+
+    @precondition(lambda self: self.snapshot is not None and self.snapshot.left_at is None)
+    @rule()
+    def step(self) -> None:
+        assert self.snapshot is not None
+        steps = self.snapshot.steps + 1
+        self.snapshot = self.snapshot.but(steps=steps, stepped_at=self.now)
+
+    @rule(is_out=st.booleans())
+    def the_time_outside_sections_has_a_timeout(self, *, is_out: bool) -> None:
+        self.limits = self.limits.but(out_of_section=20.0 if is_out else None)
+        self.feed()
+
+
 TestWatchMachine = WatchMachine.TestCase
 TestWatchMachine.settings = settings(max_examples=80, stateful_step_count=30)
+TestSectionsMachine = SectionsMachine.TestCase
+TestSectionsMachine.settings = settings(max_examples=80, stateful_step_count=40)
 
 
 def test_a_signal_without_a_grace_is_followed_by_nothing() -> None:

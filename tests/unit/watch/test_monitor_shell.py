@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from holdfast.base.processes import proc
 from holdfast.base.pure import codec
 from holdfast.base.pure.kill_ladder import EVIDENCE_S
 from holdfast.evidence import collector
+from holdfast.evidence.pure.evidence import Verdict
 from holdfast.fault_tolerance.config import FaultToleranceConfig
 from holdfast.net import endpoint
 from holdfast.net.pure.frames import encode
@@ -25,7 +27,12 @@ from holdfast.page.pure import page as layout
 from holdfast.watch.monitor import hang_response
 from holdfast.watch.monitor.monitor_main import Monitor
 from holdfast.watch.monitor.rank_sessions import RankSession
-from holdfast.watch.pure.monitor_messages import CollectEvidence, ConfigureMonitor, Cycle
+from holdfast.watch.pure.monitor_messages import (
+    CollectEvidence,
+    ConfigureMonitor,
+    Cycle,
+    Proceed,
+)
 from holdfast.watch.pure.rank_messages import CountCollectives, Hello
 
 BOUND_S = 30.0
@@ -170,6 +177,24 @@ def test_each_process_in_the_seat_is_asked_for_its_collectives(
     assert asked == [CountCollectives()] * 2
 
 
+def test_the_verdict_on_a_pause_is_none_on_a_rank_whose_timeout_has_run_out_meanwhile(
+    watched: tuple[Monitor, subprocess.Popen[bytes]],
+) -> None:
+    """Its own comes next."""
+    shell, _ = watched
+    shell._config = shell._config.but(awaits_verdict=True)
+    shell._look_now(CollectEvidence(1, 0, 3, 1, 0.5, is_gentle=True))
+    assert shell._looks.is_gentle
+    shell._tick(time.monotonic())
+    assert shell._case is not None
+    assert not shell._looks.is_gentle
+    proceeds = [Proceed(1, 0, Verdict(is_pause=True)), Proceed(2, 0, Verdict())]
+    for message, verdict in zip(proceeds, (None, proceeds[1]), strict=True):
+        shell._from_launcher.append(codec.encode(message))
+        shell._handle_messages()
+        assert shell._looks.verdict == verdict
+
+
 def test_live_views_read_the_stall_timeout_that_is_in_force(
     watched: tuple[Monitor, subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
@@ -177,6 +202,7 @@ def test_live_views_read_the_stall_timeout_that_is_in_force(
     shell, _ = watched
     words, now = page.map_page(f"{tmp_path}/c0_r0.page", writable=True).words, time.monotonic()
     path = stall_file.path_beside(f"{tmp_path}/c0_r0.page", 0)
+    words[layout.LIMIT_INITIAL] = words[layout.LIMIT_OUTSIDE] = math.inf
     words[layout.LIMIT_HEARTBEAT] = 2700.0
     words[layout.ARMED_AT] = words[layout.HEARTBEAT_AT] = now
     words[layout.LIMITS_VERSION] = 4.0

@@ -32,6 +32,8 @@ class Rank:
         self.is_hang = False
         self.is_ended = False
         self.total = -1
+        self.looks = 0
+        self.by_timeout: list[float] = []  # when a chosen one has run out
         self.begin(ARMED)
 
     def begin(self, now: float) -> None:
@@ -41,18 +43,15 @@ class Rank:
         self.is_ended = False
         self.look()
 
+    def snapshot(self) -> Snapshot:
+        at = {"stepped_at": self.step_at, "steps": self.steps, "longest_s": self.longest_s}
+        return Snapshot(self.armed_at, **at)
+
     def shown(self) -> monitor.PageRead:
-        return monitor.PageRead(
-            Snapshot(
-                self.armed_at,
-                heartbeat_at=self.step_at,
-                steps=self.steps,
-                longest_step_s=self.longest_s,
-            ),
-            self.limits,
-        )
+        return monitor.PageRead(self.snapshot(), self.limits)
 
     def look(self) -> None:
+        self.looks += 1
         effects = self.watch.handle(self.shown(), self.now)
         while effects:
             effect = effects.pop(0)
@@ -61,6 +60,10 @@ class Rank:
             elif isinstance(effect, monitor.LookAtState) and effect.asks:
                 self.watch.handle(monitor.CollectivesCounted(self.total), self.now)
             elif isinstance(effect, monitor.TakeEvidence):
+                if effect.overdue.clock not in clocks.OF_STEPS:
+                    self.by_timeout.append(self.now)
+                    self.is_ended = True
+                    return
                 found = self.pauses if effect.overdue.clock == clocks.PAUSE else self.found
                 found.append(effect.overdue.limit_s)
                 is_hang = self.is_hang and found is self.found
@@ -182,13 +185,13 @@ def test_a_pause_is_looked_at_less_and_less_often(data: st.DataObject) -> None:
 @pytest.mark.parametrize(("again_s", "looks"), [(0.0, [600, 1200]), (65.0, [600, 665])])
 def test_another_look_follows_when_it_may_tell_more(again_s: float, looks: list[float]) -> None:
     progress = StepProgress(600.0)
-    progress.looked(Snapshot(ARMED, heartbeat_at=ARMED, steps=30.0))
+    progress.looked(Snapshot(ARMED, stepped_at=ARMED, steps=30.0))
     assert progress.limit_s(2700.0) == 60.0
     progress.judged(ARMED + 60.0, 0.0, is_pause=True)
     assert progress.limit_s(2700.0) == looks[0]
     progress.judged(ARMED + 600.0, again_s, is_pause=False)
     assert progress.limit_s(2700.0) == pytest.approx(looks[1])
-    progress.looked(Snapshot(ARMED, heartbeat_at=ARMED + 601.0, steps=31.0))
+    progress.looked(Snapshot(ARMED, stepped_at=ARMED + 601.0, steps=31.0))
     assert progress.limit_s(2700.0) < 600.0, "a step ends the pause"
 
 
@@ -232,7 +235,7 @@ def test_a_rank_is_asked_once_a_second_at_most_and_not_while_it_makes_steps(
     floor_s, step_s
 ) -> None:
     progress = StepProgress(floor_s)
-    progress.looked(Snapshot(ARMED, heartbeat_at=ARMED, steps=1.0))
+    progress.looked(Snapshot(ARMED, stepped_at=ARMED, steps=1.0))
     asked = [
         now
         for now in (ARMED + 0.1 * tick for tick in range(200))
@@ -242,8 +245,172 @@ def test_a_rank_is_asked_once_a_second_at_most_and_not_while_it_makes_steps(
     rank = StepProgress(60.0)
     for step in range(50):
         at = ARMED + step * min(step_s, 5.0)
-        rank.looked(Snapshot(ARMED, heartbeat_at=at, steps=step + 1.0))
+        rank.looked(Snapshot(ARMED, stepped_at=at, steps=step + 1.0))
         assert not rank.is_look_due(at)
+
+
+# ------------------------------------------------------------------ a rank that uses sections
+class RankWithSections(Rank):
+    """The time outside sections has no timeout, unless the test gives one."""
+
+    def __init__(self, floor_s: float, **timeouts: float | None) -> None:
+        self.open: dict[str, float] = {}
+        self.outside_s, self.outside_since = -1.0, ARMED
+        self.closed_at: float | None = None
+        super().__init__(floor_s)
+        self.limits = Timeouts(subsequent=2700.0, sections={"step": 100.0, **timeouts})
+
+    def snapshot(self) -> Snapshot:
+        """As ``PageView`` reads it."""
+        longest_s, limits = self.longest_s, self.limits.sections
+        if not self.open:
+            longest_s = min(
+                longest_s, max(self.outside_s, (self.step_at or 0) - self.outside_since)
+            )
+        elif all(limits[name] is not None for name in self.open):
+            longest_s = min(longest_s, self.outside_s)
+        return (
+            super()
+            .snapshot()
+            .but(
+                outside_since=None if self.open else self.outside_since,
+                sections=dict(self.open),
+                has_used_sections=True,
+                closed_at=self.closed_at,
+                longest_s=longest_s,
+            )
+        )
+
+    def enter(self, name: str) -> None:
+        if not self.open:
+            self.outside_s = max(self.outside_s, self.now - self.outside_since)
+        self.open[name] = self.now
+
+    def leave(self, name: str) -> None:
+        del self.open[name]
+        self.closed_at = self.now
+        if not self.open:
+            self.outside_since = self.now
+
+    def train(self, steps: int, step_s: float) -> None:
+        """A tenth of each step outside of its section, for its data."""
+        for _ in range(steps):
+            self.passes(0.1 * step_s)
+            self.enter("step")
+            self.step(0.8 * step_s)
+            self.passes(0.1 * step_s)
+            self.leave("step")
+
+
+def test_a_hang_between_two_sections_is_a_stall() -> None:
+    rank = RankWithSections(600.0)
+    rank.train(100, 1.0)
+    rank.passes(605.0)
+    assert (rank.pauses, rank.found, rank.by_timeout) == ([60.0], [600.0], [])
+    assert not rank.is_ended, "nothing is proved"
+    rank.is_hang = True
+    rank.passes(700.0)
+    assert rank.is_ended
+
+
+def test_in_a_section_its_own_timeout_judges_alone() -> None:
+    rank = RankWithSections(60.0)
+    rank.train(100, 1.0)
+    rank.enter("step")
+    rank.passes(99.9)
+    assert (rank.pauses, rank.found) == ([], [])
+    rank.passes(1.0)
+    assert rank.by_timeout == [pytest.approx(rank.open["step"] + 100.0)]
+
+
+def test_a_chosen_time_outside_sections_judges_alone() -> None:
+    rank = RankWithSections(60.0)
+    rank.limits = rank.limits.but(out_of_section=500.0)
+    rank.train(100, 1.0)
+    rank.passes(1000.0)
+    assert (rank.pauses, rank.found) == ([], [])
+    assert rank.by_timeout == [pytest.approx(rank.outside_since + 500.0)]
+
+
+def test_the_end_of_a_section_is_progress_also_inside_one_without_a_timeout() -> None:
+    rank = RankWithSections(600.0, epoch=None, validation=7200.0)
+    rank.enter("epoch")
+    rank.train(100, 1.0)
+    rank.enter("validation")
+    rank.passes(5000.0)
+    rank.leave("validation")
+    rank.passes(599.0)
+    assert rank.found == []
+    rank.passes(10.0)
+    assert rank.found == [pytest.approx(600.0)]
+
+
+@given(st.floats(1.0, 3000.0), st.floats(0.01, 30.0), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_only_pauses_outside_sections_are_learned(pause_s, step_s, is_inside) -> None:
+    """A save of half an hour in its section leaves the limit where it is."""
+    rank = RankWithSections(600.0, save=3600.0)
+    rank.train(60, step_s)
+    for _ in range(3):
+        if is_inside:
+            rank.enter("save")
+        rank.passes(pause_s)
+        if is_inside:
+            rank.leave("save")
+        rank.train(30, step_s)
+    rank.look()
+    before = len(rank.found)
+    limit_s = rank.watch.progress.stall_s(2700.0)
+    if is_inside:
+        assert limit_s == 600.0
+        return
+    assert limit_s >= min(2700.0, max(600.0, 1.99 * pause_s))
+    rank.passes(1.2 * pause_s)
+    assert len(rank.found) == before or 1.2 * pause_s > 2700.0
+
+
+def test_sections_whose_timeouts_run_cost_no_more_looks_than_without_steps() -> None:
+    """But while the rank is outside of them."""
+    looks = []
+    for counts in (False, True):
+        rank = RankWithSections(600.0, long=10_000.0)
+        rank.limits = rank.limits.but(sections={"long": 10_000.0, "step": 300.0})
+        rank.steps = float(counts)
+        rank.enter("long")
+        for _ in range(50):
+            rank.passes(100.0)
+            if counts:
+                rank.steps += 1
+                rank.step_at = rank.now
+        looks.append(rank.looks)
+    assert looks[0] == looks[1] > 10
+
+
+def test_a_pause_that_ends_while_evidence_is_taken_is_over() -> None:
+    """The section that has ended it may hang, and has a timeout."""
+    one, look = watch(), stepped(50, 200.0)
+    one.handle(look, 200.0)
+    one.handle(look, 206.1)
+    (taking,) = without_looks(one.handle(look, 206.1))
+    assert isinstance(taking, monitor.TakeEvidence)
+    opened = Snapshot(ARMED, stepped_at=200.0, steps=50.0, sections={"step": 206.2})
+    limits = LIMITS.but(sections={"step": 0.1})
+    effects = one.handle(monitor.PageRead(opened, limits), 206.4)
+    assert without_looks(effects) == [monitor.Abandon(monitor.GOES_ON), monitor.LookAgain()]
+    assert monitor.LookAgain() in one.handle(monitor.PageRead(opened, limits), 206.4)
+    (taking,) = without_looks(one.handle(monitor.PageRead(opened, limits), 206.4))
+    assert taking.overdue.clock == clocks.SECTION
+
+
+def test_a_rank_that_is_woken_for_its_stacks_after_a_proof_does_not_get_away() -> None:
+    one, look = watch(), stepped(50, 200.0)
+    one.handle(look, 200.0)
+    assert found_late(one, look, 260.1)
+    one.handle(Verdict(is_hang=True), 260.2)
+    woken = stepped(51, 260.3)
+    assert without_looks(one.handle(woken, 260.4)) == []
+    one.handle(monitor.EvidenceTaken(is_hang=True), 260.5)
+    assert monitor.SendSignal in map(type, one.handle(woken, 260.5))
 
 
 # ------------------------------------------------------------------ the watch of such a rank
@@ -257,7 +424,7 @@ def watch() -> monitor.Watch:
 
 def stepped(steps: int, at: float, longest_s: float = 0.2) -> monitor.PageRead:
     return monitor.PageRead(
-        Snapshot(ARMED, heartbeat_at=at, steps=float(steps), longest_step_s=longest_s), LIMITS
+        Snapshot(ARMED, stepped_at=at, steps=float(steps), longest_s=longest_s), LIMITS
     )
 
 

@@ -164,7 +164,8 @@ class RankDigest(Value):
         overdue: The clock that ran out, as ``section 'step'``; "": it has not timed out.
         section: The innermost section that is open.
         section_s: For how long.
-        beat_s: Seconds since its last heartbeat; None: there was none.
+        beat_s: Seconds since its last heartbeat, or optimizer step if it sends none; None: there
+            was none.
         iteration: The last one that it reported.
         stack: Hash of its main thread's frames; "": no stacks.
         place: The telling line: ``load_batch data.py:88``.
@@ -185,8 +186,8 @@ class RankDigest(Value):
         ended_before_s: For how long it had ended when the incident began.
         has_handler: False: it takes no stacks any more, though it has asked for that.
         lacks: Why something else is missing, for people; "": nothing is.
-        steps: Optimizer steps, of a rank that reports nothing else.
-        pause_s: Since its last step, or collective, as far as known; 0.0: it reports by itself.
+        steps: Optimizer steps, as far as they are counted.
+        pause_s: Since its last sign of progress, as far as known; 0.0: it is not watched by steps.
         stopped_s: For how long it is known to be stopped (state T), or to have ended.
     """
 

@@ -127,14 +127,14 @@ def digest(
 ) -> RankDigest:
     """Of one rank, from the evidence that its monitor took, and its page.
 
-    ``snapshot``: None: it is not armed. ``pause_s``: of a rank with steps, since its last sign of
-    progress (``steps.py``). ``stopped_s``: for how long it is known to be stopped.
+    ``snapshot``: None: it is not armed. ``pause_s``: of a rank that is watched by steps, since its
+    last sign of progress (``steps.py``). ``stopped_s``: for how long it is known to be stopped.
     """
     first, second = seen.first, seen.second
     last = second or first
     sections = snapshot.sections if snapshot is not None else {}
     section = max(sections, key=sections.__getitem__, default=None)
-    beat_at = snapshot.heartbeat_at if snapshot is not None else None
+    beat_at = (snapshot.heartbeat_at or snapshot.stepped_at) if snapshot is not None else None
     place, answer = seen.place, seen.operations
     cpu_ns = second.cpu_ns - first.cpu_ns if first is not None and second is not None else 0
     state = state_of(first, second)

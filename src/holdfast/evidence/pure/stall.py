@@ -1,4 +1,4 @@
-"""Decide about ranks that make no steps and have no chosen timeout. Pure, and light.
+"""Decide about ranks that make no steps, and of which no chosen timeout runs. Pure, and light.
 
 Such a rank evaluates, saves, downloads, compiles or waits for a person far more often than it
 hangs, and looking does not tell one from the other. So (D-1) a stall is reported at the floor, and
@@ -90,7 +90,9 @@ def _waits_for_ranks(digest: RankDigest) -> bool:
 
 
 def _lasts_s(job: JobEvidence) -> float:
-    """No rank that is watched by its steps has moved for so long."""
+    """No rank that is watched by its steps has moved for so long; 0.0 while a section has time."""
+    if any(it.section is not None and not it.pause_s for it in job.digests.values()):
+        return 0.0
     return min((it.pause_s for it in job.digests.values() if it.pause_s > 0), default=0.0)
 
 

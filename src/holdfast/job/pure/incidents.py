@@ -27,6 +27,7 @@ from holdfast.job.pure.membership import (
     Suspect,
 )
 from holdfast.job.pure.timing import VERDICT_SHARE
+from holdfast.page.pure.clocks import PAUSE
 
 
 @dataclass
@@ -90,7 +91,9 @@ class Incidents:
         for node in [node for node, host in hosts.items() if host is None]:
             self._miss(node, Absence.LOST_BEFORE, words.lost_before())
         self.until = now + VERDICT_SHARE * self.timeout_s
-        return OpenIncident(self.number, suspect.cycle, suspect.node, suspect.rank)
+        is_gentle = suspect.clock == PAUSE
+        about = self.number, suspect.cycle, suspect.node, suspect.rank
+        return OpenIncident(*about, is_gentle=is_gentle)
 
     def answered(self, message: Digests) -> None:
         """A node has sent the evidence of its ranks."""

@@ -489,7 +489,8 @@ class End(Value):
 class OpenIncident(Value):
     """A rank of ``node`` is overdue: take evidence of your ranks of this cycle, send Digests.
 
-    ``incident``: counted from 1, over the whole job. ``rank``: global.
+    ``incident``: counted from 1, over the whole job. ``rank``: global. ``is_gentle``: as in
+    :class:`.monitor_messages.CollectEvidence`.
     """
 
     incident: OneOrMore
@@ -497,6 +498,7 @@ class OpenIncident(Value):
     node: Name
     rank: Count
     term: Count = 0
+    is_gentle: bool = False
 
 
 class Judged(Value):

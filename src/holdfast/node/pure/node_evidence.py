@@ -51,7 +51,7 @@ from holdfast.node.pure.rank_life import (
     Sent,
     ToMonitors,
 )
-from holdfast.page.pure.clocks import PAUSE, STEP
+from holdfast.page.pure.clocks import OF_STEPS, PAUSE
 from holdfast.watch.pure import monitor_messages
 
 TURN_S = 50e-6
@@ -102,6 +102,7 @@ class _Survey:
         awaited: Local ranks whose monitors have not answered.
         digests: By local rank.
         overdue: Local ranks that its verdict was given to.
+        is_gentle: It is for a line of the log: see :class:`.monitor_messages.CollectEvidence`.
         is_answered: The evidence of this node is complete.
         judged_at: When the monitors went on.
     """
@@ -113,6 +114,7 @@ class _Survey:
     awaited: set[int] = field(default_factory=set)
     digests: dict[int, RankDigest] = field(default_factory=dict)
     overdue: set[int] = field(default_factory=set)
+    is_gentle: bool = False
     is_answered: bool = False
     judged_at: float | None = None
     verdict: Verdict = Verdict()  # noqa: RUF009 - a value
@@ -141,10 +143,9 @@ class NodeEvidence:
         self._without_monitor: set[int] = set()
         self._number = 0
         """Of the last known incident."""
-        self._waiting: dict[int, float] = {}
-        """Local ranks whose monitors wait to go on, and since when they do."""
-        self._clock = ""
-        """The first that ran out of those; "": one whose timeout the user chose."""
+        self._waiting: dict[int, tuple[float, str]] = {}
+        """Local ranks whose monitors wait to go on, since when they do, and the clock that ran out.
+        """
         self._suspect_at: float | None = None
         self._alone_at: float | None = None
         self._survey: _Survey | None = None
@@ -187,10 +188,10 @@ class NodeEvidence:
                     self._show(local_rank, self._of_ended(local_rank, now))
             case Sent():
                 self._on_stopping(now)
-            case OpenIncident(incident=incident, cycle=cycle):
+            case OpenIncident(incident=incident, cycle=cycle, is_gentle=is_gentle):
                 self._number = max(self._number, incident)
                 if cycle == self._cycle:
-                    self._on_look(incident, now)
+                    self._on_look(incident, now, is_gentle=is_gentle)
             case Judged(incident=incident, cycle=cycle):
                 it = self._survey
                 if cycle == self._cycle and it is not None and it.incident == incident:
@@ -212,9 +213,7 @@ class NodeEvidence:
                 self._look_again(local_rank)
             case monitor_messages.Overdue(cycle=cycle, clock=clock):
                 if cycle == self._cycle and local_rank in self._here.alive:
-                    if not self._waiting:
-                        self._clock = clock if clock in (PAUSE, STEP) else ""
-                    self._waiting[local_rank] = now
+                    self._waiting[local_rank] = now, clock
                     self._on_overdue(local_rank, clock, now)
             case monitor_messages.EvidenceCollected(incident, cycle, digest):
                 it = self._survey
@@ -230,6 +229,12 @@ class NodeEvidence:
             ):
                 if cycle == self._cycle:
                     self._waits_no_more(local_rank)
+
+    @property
+    def _clock(self) -> str:
+        """The first that ran out of ranks that wait; "": one whose timeout the user chose."""
+        of_steps = [clock for _, clock in self._waiting.values() if clock in OF_STEPS]
+        return of_steps[0] if len(of_steps) == len(self._waiting) > 0 else ""
 
     def _waits_no_more(self, local_rank: int) -> None:
         self._waiting.pop(local_rank, None)
@@ -254,10 +259,10 @@ class NodeEvidence:
             self._suspect_at = now + self._turn_s
             self._alone_at = now + ALONE_SHARE * self.timeout_s
 
-    def _on_look(self, incident: int, now: float) -> None:
+    def _on_look(self, incident: int, now: float, *, is_gentle: bool) -> None:
         it = self._survey
         if it is None or it.incident is not None:
-            self._begin(now, incident)
+            self._begin(now, incident, is_gentle=is_gentle)
             return
         it.incident = incident  # the leader was late, and this node has looked alone
         if it.is_answered:
@@ -272,15 +277,17 @@ class NodeEvidence:
             self._begin(now)
 
     # ------------------------------------------------------------ a look
-    def _begin(self, now: float, incident: int | None = None) -> None:
+    def _begin(self, now: float, incident: int | None = None, *, is_gentle: bool = False) -> None:
         self._suspect_at = self._alone_at = None
         label = self._number + 1 if incident is None else incident
+        is_gentle = self._clock == PAUSE if incident is None else is_gentle
         self._number = max(self._number, label)
-        since = min(self._waiting.values(), default=now)
+        since = min((at for at, _ in self._waiting.values()), default=now)
         answer_by, judge_by = (
             at + share * self.timeout_s for at, share in ((now, ANSWER_SHARE), (since, JUDGE_SHARE))
         )
-        self._survey = it = _Survey(label, incident, min(answer_by, judge_by), judge_by)
+        by = min(answer_by, judge_by), judge_by
+        self._survey = it = _Survey(label, incident, *by, is_gentle=is_gentle)
         for local_rank, life in self._here.ranks.items():
             if life.is_gone:
                 gone_s = round(now - life.ended_at, 3)
@@ -297,7 +304,9 @@ class NodeEvidence:
             ranks, pids = self._here.global_ranks, self._here.pids
             about, within_s = (it.label, self._cycle), LOOK_SHARE * self.timeout_s
             looks = {
-                k: monitor_messages.CollectEvidence(*about, ranks[k], pids.get(k, 0), within_s)
+                k: monitor_messages.CollectEvidence(
+                    *about, ranks[k], pids.get(k, 0), within_s, it.is_gentle
+                )
                 for k in asked
             }
             self._effects.append(ToMonitors(looks))
@@ -356,11 +365,13 @@ class NodeEvidence:
             self._effects.append(Digests(self._node, self._cycle, it.incident, digests))
 
     def _go_on(self, it: _Survey, local_ranks: set[int]) -> None:
-        for local_rank in local_ranks & self._waiting.keys():
+        waiting = local_ranks & self._waiting.keys()
+        apart = {k for k in waiting if not belongs_to(self._waiting[k][1], it.verdict)}
+        for local_rank in waiting - apart:
             del self._waiting[local_rank]
             it.overdue.add(local_rank)
         verdict = monitor_messages.Proceed(it.label, self._cycle, it.verdict)
-        self._effects.append(ToMonitors(dict.fromkeys(sorted(local_ranks), verdict)))
+        self._effects.append(ToMonitors(dict.fromkeys(sorted(local_ranks - apart), verdict)))
 
     def _conclude(self, it: _Survey, verdict: Verdict, without: str, now: float) -> None:
         self._lacks(set(it.awaited), "its monitor had not answered when the verdict came")
@@ -368,6 +379,8 @@ class NodeEvidence:
         if it.judged_at is None:
             it.judged_at = now
             self._go_on(it, self._here.alive)
+            if self._waiting:  # for a verdict of their own
+                self._suspect_at, self._alone_at = now, now + ALONE_SHARE * self.timeout_s
         self._write_down(it)
 
     def _write_down(self, it: _Survey) -> None:

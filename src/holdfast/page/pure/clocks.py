@@ -59,6 +59,8 @@ class Timeouts(Value):
         sections: Per section name. A section that is not named here is not timed.
         section_ends_initial: The first section ends the initial clock, as the first heartbeat does.
         exit: From leaving the monitor to the end of the process.
+        steps: Between two signs of progress, of a rank with steps, while no other clock runs. Its
+            monitor learns it (``watch/pure/steps.py``).
     """
 
     initial: Limit | None = None
@@ -68,6 +70,7 @@ class Timeouts(Value):
     learned: Learned = Learned()
     section_ends_initial: bool = False
     exit: Limit | None = None
+    steps: Limit | None = None
 
 
 class Snapshot(Value):
@@ -81,10 +84,11 @@ class Snapshot(Value):
         warming_up: The time outside sections is not judged yet.
         has_used_sections: It has opened one since it was armed, watched or not.
         left_at: When it left its monitor; its process is expected to end. ``None``: it has not.
-        steps: Optimizer steps so far, which are its heartbeats (``watch/pure/steps.py``); 0: they
-            are not.
-        longest_step_s: Of a rank with steps, the longest time between two.
-        is_pause_known: Of a rank with steps, that it makes none at present has been noticed.
+        steps: Optimizer steps so far (``watch/pure/steps.py``); 0: none, or they are not counted.
+        stepped_at: Of a rank with steps, the last one.
+        closed_at: The same: when it closed a section last.
+        longest_s: The same: none of its pauses that have ended was longer.
+        is_pause_known: The same: that it makes no progress at present has been noticed.
         is_awaited: It has not asked to be watched; ``armed_at`` is when another of its node did.
     """
 
@@ -97,14 +101,17 @@ class Snapshot(Value):
     left_at: float | None = None
     is_awaited: bool = False
     steps: float = 0.0
-    longest_step_s: float = -1.0
+    stepped_at: float | None = None
+    closed_at: float | None = None
+    longest_s: float = -1.0
     is_pause_known: bool = False
 
     @property
     def last_sign_at(self) -> float:
         """When the rank was armed, or last showed progress since, as far as its clocks tell."""
-        signs = (self.armed_at, self.heartbeat_at, self.outside_since, *self.sections.values())
-        return max(at for at in signs if at is not None)
+        signs = (self.armed_at, self.heartbeat_at, self.outside_since, self.stepped_at)
+        every = (*signs, self.closed_at, *self.sections.values())
+        return max(at for at in every if at is not None)
 
 
 class MainThreadMarks(Value):

@@ -56,7 +56,7 @@ LONGEST_OUTSIDE = 22
 SECTION_ENDS_INITIAL = 23  # 1: LIMIT_INITIAL is a default, so the first section ends it, too
 USED_SECTIONS = 24  # 1: the rank has opened a section since ARMED_AT, one with a slot or not
 LEFT_AT = 25  # when the rank left its monitor, and is expected to end; 0: it has not
-STEPS = 26  # optimizer steps, of a rank that is watched by them alone; 0: it is not
+STEPS = 26  # optimizer steps, of a rank that reports nothing else: its heartbeats; 0: it does
 
 # Restart in place: marks for the node guard. The rank writes all but LEASE_UNTIL.
 AUTOMATIC = 27  # when the main thread last ran Python code
@@ -67,6 +67,11 @@ WAITS = 31  # 1: when the watcher thread last checked, the main thread waited fo
 LEASE_UNTIL = 32  # until when the rank may run; 0: no end. The rank's until it attaches, then the
 #                   guard's (``inplace/pure/lease.py``)
 NUMBER = 33  # one more than torch's number of this process in its call; 0: not known
+
+# Optimizer steps of a rank that reports by itself
+STEPS_BESIDE = 34  # how many since ARMED_AT; 0: none, or they are not counted
+STEPPED_AT = 35  # the last one
+LONGEST_STEP = 36  # longest time between two, seconds, -1: never
 
 SLOTS = 40  # first word of the section slots
 SLOT_WORDS = 8

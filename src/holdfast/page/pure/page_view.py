@@ -135,17 +135,46 @@ class PageView:
             return None if left_at is None else Snapshot(left_at, left_at=left_at)
         # Before the sections: a rank that closes one stamps this first, then clears the slot.
         outside_since = _instant(words[page.OUTSIDE_SINCE])
-        iteration = words[page.ITERATION]
-        return Snapshot(
+        iteration, beat_at = words[page.ITERATION], _instant(words[page.HEARTBEAT_AT])
+        shown = Snapshot(
             armed_at,
-            _instant(words[page.HEARTBEAT_AT]),
+            beat_at,
             outside_since,
             self.open_sections(),
             warming_up=0.0 <= iteration < words[page.WARM_UNTIL],
             has_used_sections=words[page.USED_SECTIONS] == 1.0,
-            steps=max(0.0, words[page.STEPS]),
-            longest_step_s=words[page.LONGEST_GAP],
         )
+        if self.is_by_steps:
+            steps, gap_s = words[page.STEPS], words[page.LONGEST_GAP]
+            return shown.but(heartbeat_at=None, steps=steps, stepped_at=beat_at, longest_s=gap_s)
+        if not words[page.STEPS_BESIDE] > 0.0:
+            return shown
+        return shown.but(
+            steps=words[page.STEPS_BESIDE],
+            stepped_at=_instant(words[page.STEPPED_AT]),
+            closed_at=self._closed_at(),
+            longest_s=self._longest_pause_s(shown),
+        )
+
+    def _closed_at(self) -> float | None:
+        """When a section was closed last, also inside another one."""
+        words = self._words
+        closed = (_instant(words[slot + page.CLOSED_AT]) for slot in self._slots().values())
+        return max((at for at in closed if at is not None), default=None)
+
+    def _longest_pause_s(self, shown: Snapshot) -> float:
+        """No pause that has ended was longer, of a rank that reports by itself.
+
+        A pause is one between two steps, and, but for sections without a timeout, outside sections.
+        """
+        words, limits = self._words, self._limits.sections
+        longest_s, outside_s = words[page.LONGEST_STEP], words[page.LONGEST_OUTSIDE]
+        if any(limits.get(name) is None for name in shown.sections):
+            return longest_s
+        if shown.outside_since is not None:
+            signs_at = max(words[page.STEPPED_AT], words[page.HEARTBEAT_AT])
+            outside_s = max(outside_s, signs_at - shown.outside_since)
+        return min(longest_s, outside_s)
 
     def _slots(self) -> dict[str, int]:
         """First word of each section, by its name."""

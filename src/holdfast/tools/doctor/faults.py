@@ -98,15 +98,13 @@ def _hangs(plan: LaunchPlan) -> Iterator[PlantedFault]:
     for name, limit_s in in_force(plan.ft).items():
         yield PlantedFault(f"a rank hangs: {name}", f"its monitor, after {limit_s:g} s", then)
     sections = {name for name, limit in plan.ft.rank_section_timeouts.items() if limit is None}
+    beats = "if the rank sends heartbeats, by their timeout"
     for name in sorted(sections):
-        text = "not noticed before its timeout is learned (calculate_and_set_section_timeouts)"
-        yield PlantedFault(
-            f"a rank hangs: section {name!r}", text, f"once it has a timeout, {then}"
-        )
+        text = f"by its timeout, once that is learned; {beats}"
+        yield _by_steps(plan, f"a rank hangs: section {name!r}", f"{text}; otherwise not noticed")
     if plan.ft.rank_out_of_section_timeout is None:
-        text = "by its monitor if the rank sends heartbeats; otherwise not noticed"
-        unseen = f"with heartbeats, {then}; otherwise only torch's own timeouts end it"
-        yield PlantedFault("a rank hangs: outside all sections", text, unseen)
+        text = f"{beats}; otherwise not noticed"
+        yield _by_steps(plan, "a rank hangs: outside all sections", text)
     exit_s = plan.ft.exit_timeout
     at_exit = "not noticed: --ft-exit-timeout is null"
     if exit_s is not None:
@@ -126,9 +124,14 @@ def _unreported(plan: LaunchPlan) -> PlantedFault:
     if (first_s := plan.ft.first_call_timeout) is not None:
         after = f"its monitor, {first_s:g} s after another rank has (--ft-first-call-timeout)"
         warned = f"{after}; where none has, {warned}"
+    return _by_steps(plan, name, warned)
+
+
+def _by_steps(plan: LaunchPlan, name: str, otherwise: str) -> PlantedFault:
+    """While no timeout of the rank runs; ``otherwise``: where it makes no steps."""
     torchs = "only torch's own timeouts end it"
     if not plan.counts_steps:
-        return PlantedFault(name, warned, torchs)
+        return PlantedFault(name, otherwise, torchs)
     ends = "where it is proved that no time can help, ranks are killed, with an incident as above"
     kill = plan.ft.auto_kill
     if kill == NEVER or not plan.max_restarts:
@@ -144,8 +147,8 @@ def _unreported(plan: LaunchPlan) -> PlantedFault:
     return PlantedFault(
         name,
         f"if it makes optimizer steps, its monitor, after {plan.ft.auto_heartbeat_floor:g} s "
-        "without one (--ft-auto-heartbeat-floor), or longer where its pauses are long; otherwise "
-        + warned,
+        "without progress (--ft-auto-heartbeat-floor), or longer where its pauses are long; "
+        f"otherwise {otherwise}",
         then,
     )
 

@@ -46,18 +46,25 @@ def in_force(config: FaultToleranceConfig) -> dict[str, float]:
     return {name: limit for name, limit in limits.items() if limit is not None}
 
 
+def _without_timeout(config: FaultToleranceConfig) -> str:
+    if not config.auto_heartbeat:
+        return "is not noticed"
+    floor_s = config.auto_heartbeat_floor
+    return f"is reported after {floor_s:g} s, and ended at proof alone, if optimizer steps are made"
+
+
 def _own(config: FaultToleranceConfig) -> Iterator[Finding]:
     unlimited = sorted(name for name, s in config.rank_section_timeouts.items() if s is None)
     if unlimited:
         text = (
-            f"a hang in section {', '.join(unlimited)} is not noticed: it has no timeout, and "
-            "none was learned"
+            f"a hang in section {', '.join(unlimited)} {_without_timeout(config)}: it has no "
+            "timeout, and none was learned"
         )
         yield Finding(PROBE, "sections", Fitness.SUSPECT, text)
     if config.rank_section_timeouts and config.rank_out_of_section_timeout is None:
         text = (
-            "a hang outside of all sections is not noticed: give --ft-rank-out-of-section-timeout, "
-            "or send heartbeats as well"
+            f"a hang outside of all sections {_without_timeout(config)}: give "
+            "--ft-rank-out-of-section-timeout, or send heartbeats as well"
         )
         yield Finding(PROBE, "out of sections", Fitness.SUSPECT, text)
     initial_s = config.initial_rank_heartbeat_timeout

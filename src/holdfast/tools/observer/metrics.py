@@ -293,8 +293,9 @@ class Metrics:
             now, snapshot, limit = clock.monotonic(), view.snapshot(), view.limits()
             watched.add_metric(labels, float(snapshot is not None and snapshot.left_at is None))
             if snapshot is not None:
-                if snapshot.heartbeat_at is not None:
-                    beats.add_metric(labels, max(0.0, now - snapshot.heartbeat_at))
+                beat_at = snapshot.stepped_at if view.is_by_steps else snapshot.heartbeat_at
+                if beat_at is not None:
+                    beats.add_metric(labels, max(0.0, now - beat_at))
                     limits.add_metric(labels, _seconds(limit.subsequent))
                 for name, opened_at in snapshot.sections.items():
                     ages.add_metric((*labels, name), max(0.0, now - opened_at))

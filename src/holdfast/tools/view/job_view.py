@@ -26,8 +26,8 @@ class RankView:
         ``iteration``, ``per_s``: of the training; iterations, or optimizer steps, per second, of a
             live view alone: one look shows none.
         ``steps``, ``step_age_s``, ``step_limit_s``: optimizer steps in this cycle, of a rank that
-            reports nothing else; since the last one, or the last progress of its collectives; the
-            time after which a stall is reported.
+            reports nothing else; of one that is watched by steps at present: since its last
+            progress, the time after which a stall is reported.
         ``slow``: null, or ``[section, factor]``: so many times the median of all ranks ([slow
             ranks](#slow-ranks)).
     """

@@ -6,6 +6,7 @@ Reads the run folders of the job's nodes and, for nodes on this host, the pages 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -37,6 +38,7 @@ from holdfast.tools.run.node_clocks import Axis, ClockMarks, on_one_axis
 from holdfast.tools.view.history import History, Rates
 from holdfast.tools.view.job_view import JobView, NodeView, RankView
 from holdfast.tools.view.verdict import Failed, Failures, verdict_of
+from holdfast.watch.pure import hang
 from holdfast.watch.pure.monitor_messages import Overdue
 
 _RATE_S = 10.0
@@ -336,10 +338,10 @@ class LiveJob:
         now, shown, limits = clock.monotonic(), view.snapshot(), view.limits()
         if shown is not None and shown.left_at is None:
             _fill(one, shown.sections, limits.sections, now)
-            if view.is_by_steps:
-                stall = node.stall(local_rank)
-                _fill_steps(one, view.steps, shown.heartbeat_at, stall, now)
-            elif shown.heartbeat_at is not None:
+            one.steps = view.steps or None
+            if hang.is_by_steps(shown, limits.but(steps=math.inf)):
+                _fill_steps(one, shown.last_sign_at, node.stall(local_rank), now)
+            if shown.heartbeat_at is not None:
                 one.heartbeat_age_s = max(0.0, now - shown.heartbeat_at)
                 one.heartbeat_limit_s = limits.subsequent
                 one.used = max(one.used or 0.0, _share(one.heartbeat_age_s, limits.subsequent))
@@ -449,14 +451,12 @@ def _fill(
 
 
 def _fill_steps(
-    one: RankView, steps: int, step_at: float | None, stall: tuple[float, float] | None, now: float
+    one: RankView, sign_at: float, stall: tuple[float, float] | None, now: float
 ) -> None:
     """Of a rank that is watched by its optimizer's steps; ``stall``: as its monitor knows it."""
-    sign_at, one.step_limit_s = (None, None) if stall is None else stall
-    one.steps = steps
-    if step_at is not None:
-        one.step_age_s = max(0.0, now - max(step_at, sign_at or 0.0))
-        one.used = max(one.used or 0.0, _share(one.step_age_s, one.step_limit_s))
+    known_at, one.step_limit_s = (0.0, None) if stall is None else stall
+    one.step_age_s = max(0.0, now - max(sign_at, known_at))
+    one.used = max(one.used or 0.0, _share(one.step_age_s, one.step_limit_s))
 
 
 def _share(age_s: float, limit_s: float | None) -> float:

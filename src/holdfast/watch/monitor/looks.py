@@ -71,8 +71,9 @@ class Looks:
         asked: The incident that the launcher has begun, if it has.
         verdict: Of that incident, once it is there.
         stopped: For how long the rank has been stopped.
-        pause_s: Of a rank with steps: since its last sign of progress.
+        pause_s: Of a rank that is watched by steps: since its last sign of progress.
         is_gentle: No signal is sent for evidence, and none of it is written: see ``RankCollector``.
+            A rank that merely pauses is not disturbed for a line of the log.
         wake_s: How long the stacks of a rank that was stopped may take.
     """
 
@@ -94,6 +95,14 @@ class Looks:
         """When to call :meth:`step` at the latest."""
         return None if self.look is None else self.look.next_step_at
 
+    def choose(self, *, is_gentle: bool) -> None:
+        """How the rank is looked at. A look that shows less is begun again, for its incident."""
+        if self.is_gentle and not is_gentle and self.look is not None:
+            asked = None if self._has_reported else self.asked
+            self.forget()
+            self.asked = asked
+        self.is_gentle = is_gentle
+
     def begin(
         self,
         session: RankSession,
@@ -110,7 +119,8 @@ class Looks:
             from holdfast.evidence.collector import RankCollector  # noqa: PLC0415 - in memory by now
             from holdfast.evidence.dump_signal import signal_of_start  # noqa: PLC0415
 
-            self.forget()
+            if self.look is not None:
+                self.forget()
             signum = (view.dump_signal if view is not None else 0) or signal_of_start(dump)
             self.stopped.look(process.pid, now)
             self.look = RankCollector(

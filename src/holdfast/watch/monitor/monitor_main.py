@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 
     from holdfast.base.own_file import OwnFile
     from holdfast.base.processes.orphans import RankProcesses
+    from holdfast.evidence.pure.evidence import Verdict
     from holdfast.net.pure.frames import Message
     from holdfast.page.lease import Lease
     from holdfast.page.pure.clocks import RunningClock
@@ -74,8 +75,6 @@ CONTROL_FD = 4
 _ENDING = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2")
 _SLEEP_S_MAX = 86400.0
 _SLACK_FROM_S = 1.0
-_LONG_SHARE = 0.5
-"""Of the floor: a rank that has made no step for so long is one of a stall, not of a pause."""
 _SLACK_SHARE = 0.005
 _SLACK_S_MAX = 0.1
 
@@ -194,7 +193,7 @@ class Monitor:
             waited_s = self._run_delay.since_s() if self._run_delay is not None else 0.0
             if not self._feed(monitor.PageRead(snapshot, limits, waited_s), now):
                 break
-        if view is not None and view.is_by_steps:
+        if view is not None and self._watch.is_by_steps(view.snapshot(), view.limits()):
             self._show_stall_timeout(view)
 
     def _show_stall_timeout(self, view: PageView) -> None:
@@ -282,7 +281,8 @@ class Monitor:
         session, view, cycle = self._sessions.session, self._view, self._cycle
         if session is None or view is None or cycle is None:
             return
-        self._choose_looks(overdue, now)
+        self._looks.pause_s = self._pause_s(now)
+        self._looks.choose(is_gentle=overdue.clock == clocks.PAUSE)
         judged = self._looks.verdict
         if judged is not None and not belongs_to(overdue.clock, judged.verdict):
             self._looks.forget()
@@ -302,16 +302,14 @@ class Monitor:
         )
         self._step_evidence(now)
 
-    def _choose_looks(self, overdue: RunningClock | None, now: float) -> None:
-        """A rank that merely pauses is not disturbed for a line of the log."""
-        progress, view = self._watch.progress, self._view
-        by_steps = view is not None and view.is_by_steps
-        self._looks.pause_s = progress.pause_s(now) if by_steps else 0.0
-        self._looks.is_gentle = (
-            overdue.clock == clocks.PAUSE
-            if overdue is not None
-            else by_steps and self._looks.pause_s < _LONG_SHARE * progress.floor_s
-        )
+    def _pause_s(self, now: float) -> float:
+        view, watch = self._view, self._watch
+        is_by_steps = view is not None and watch.is_by_steps(view.snapshot(), view.limits())
+        return watch.progress.pause_s(now) if is_by_steps else 0.0
+
+    def _is_of_case(self, verdict: Verdict) -> bool:
+        case = self._case
+        return case is None or belongs_to(case.overdue.clock, verdict)
 
     def _step_evidence(self, now: float) -> None:
         """Go on with the evidence; the end of the rank waits for the launcher."""
@@ -379,6 +377,10 @@ class Monitor:
                     self._look_now(message)
                 case messages.Proceed(verdict=verdict):
                     now = clock.monotonic()
+                    if not self._is_of_case(verdict):
+                        # A timeout that was chosen has run out since: the next incident is its own.
+                        self._looks.asked = None
+                        continue
                     if not self._watch.is_late(verdict):
                         self._looks.go_on(message, now)
                     self._feed(verdict, now)
@@ -511,8 +513,9 @@ class Monitor:
         cycle = self._cycle
         if cycle is not None and cycle.cycle == message.cycle:
             session, now = self._sessions.session, clock.monotonic()
+            self._looks.pause_s = self._pause_s(now)
             if self._case is None:
-                self._choose_looks(None, now)
+                self._looks.choose(is_gentle=message.is_gentle)
             try:
                 self._looks.ask(message, session, self._view, cycle.dump, now)
             except Exception as error:  # noqa: BLE001 - as in _step_evidence

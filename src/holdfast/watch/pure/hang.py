@@ -11,14 +11,16 @@ instant means "not running". Up to four kinds of clock run at once; each of the 
 
     process exit        since the rank left its monitor, until its process ends
     first report        of a rank that never was armed: since another rank was
-    optimizer step      since the last one, or the last collective, of a rank that reports nothing
-                        else. Before that runs out, "pause of steps" does, once in each pause
+    optimizer step      since the last sign of progress of a rank whose steps are counted, only
+                        while none of the others runs: between two sections, or where it reports
+                        nothing. Before that runs out, "pause of steps" does, once in each pause
 
 A rank is overdue when **any** running clock is strictly older than its limit, so a section past its
 limit is found however many younger ones are open inside it (H-1, H-2). :func:`next_deadline` is
 exact: at that instant the rank is healthy, at every later one overdue, unless it reports meanwhile.
 So no polling is necessary: a reader that sleeps until ``min(next_deadline, now + shortest_limit)``
-misses nothing, because a clock started after ``now`` runs at least ``shortest_limit``.
+misses nothing, because a clock started after ``now`` runs at least ``shortest_limit``. Steps, which
+have no chosen limit, are looked at as often as ``monitor.py`` says.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from holdfast.page.pure.clocks import (
     HEARTBEAT,
     INITIAL_HEARTBEAT,
     MAIN_THREAD,
+    OF_STEPS,
     OUTSIDE_SECTIONS,
     PAUSE,
     PING,
@@ -55,13 +58,6 @@ def running(snapshot: Snapshot, limits: Timeouts) -> list[RunningClock]:
         if limits.initial is None:
             return []
         return [RunningClock(FIRST_REPORT, None, snapshot.armed_at, limits.initial)]
-    if snapshot.steps:
-        if limits.subsequent is None:
-            return []
-        clock = STEP if snapshot.is_pause_known else PAUSE
-        return [
-            RunningClock(clock, None, snapshot.heartbeat_at or snapshot.armed_at, limits.subsequent)
-        ]
     clocks = []
     if snapshot.heartbeat_at is None:
         is_over = limits.section_ends_initial and snapshot.has_used_sections
@@ -82,7 +78,15 @@ def running(snapshot: Snapshot, limits: Timeouts) -> list[RunningClock]:
         clocks.append(
             RunningClock(OUTSIDE_SECTIONS, None, snapshot.outside_since, limits.out_of_section)
         )
+    if snapshot.steps and limits.steps is not None and not clocks:
+        clock = STEP if snapshot.is_pause_known else PAUSE
+        clocks.append(RunningClock(clock, None, snapshot.last_sign_at, limits.steps))
     return clocks
+
+
+def is_by_steps(snapshot: Snapshot, limits: Timeouts) -> bool:
+    """The rank is watched by its optimizer's steps now: no timeout that was chosen counts."""
+    return any(it.clock in OF_STEPS for it in running(snapshot, limits))
 
 
 def running_in_place(
@@ -125,7 +129,10 @@ def next_deadline(
 
 
 def shortest_limit(limits: Timeouts) -> float | None:
-    """Seconds that any clock started from now on certainly has; ``None``: for ever."""
+    """Seconds that any clock started from now on certainly has; ``None``: for ever.
+
+    But for that of steps.
+    """
     every = (
         limits.initial,
         limits.subsequent,

@@ -113,13 +113,11 @@ class TrippedLimits:
                 return limit_s
             return self.raise_limit(clock, name, limit_s)
 
-        return Timeouts(
-            raised(clocks.INITIAL_HEARTBEAT, limits.initial),
-            raised(clocks.HEARTBEAT, limits.subsequent),
-            raised(clocks.OUTSIDE_SECTIONS, limits.out_of_section),
-            {name: raised(clocks.SECTION, s, name) for name, s in limits.sections.items()},
-            limits.learned,
-            section_ends_initial=limits.section_ends_initial,
+        return limits.but(
+            initial=raised(clocks.INITIAL_HEARTBEAT, limits.initial),
+            subsequent=raised(clocks.HEARTBEAT, limits.subsequent),
+            out_of_section=raised(clocks.OUTSIDE_SECTIONS, limits.out_of_section),
+            sections={n: raised(clocks.SECTION, s, n) for n, s in limits.sections.items()},
         )
 
 

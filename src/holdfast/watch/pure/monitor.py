@@ -197,6 +197,8 @@ class Watch:
                 self.progress.proved()
             elif event.is_stall or event.is_pause:
                 self._goes_on(event, now)
+            elif event.is_hang and self._kill is not None:
+                self._is_hang = True  # from now on: a rank that is woken for its stacks may move
             return []
         if self._kill is not None:
             self._is_hang = event.is_hang
@@ -212,7 +214,7 @@ class Watch:
         if snapshot.left_at is not None:
             limits = Timeouts(exit=self.exit_s)
         elif snapshot.steps:
-            snapshot, limits = self._by_progress(snapshot, limits)
+            snapshot, limits = self._with_progress(snapshot, limits)
         effects: list[Effect] = []
         if snapshot.steps and self.progress.is_look_due(now):
             effects += [LookAtState(self.progress.is_question_due(now))]
@@ -221,7 +223,14 @@ class Watch:
             self._armed_at = snapshot.armed_at
         if self.verdict is None or self._kill is None:
             return effects + self._judge(snapshot, self.tripped.raised(limits), now)
+        if self._has_moved(self.verdict, snapshot):
+            return [*effects, *self._leave(GOES_ON), LookAgain()]
         return effects + self._go_on(self.verdict, self._kill, waited_s, now)
+
+    def _has_moved(self, verdict: RunningClock, snapshot: Snapshot) -> bool:
+        """A pause that has ended before its verdict needs none; a section may be open by now."""
+        is_open = verdict.clock in clocks.OF_STEPS and self.state == TAKING_EVIDENCE
+        return is_open and not self._is_hang and snapshot.last_sign_at > verdict.since
 
     def _judge(self, snapshot: Snapshot, limits: Timeouts, now: float) -> list[Effect]:
         if self.stopping_at is not None:
@@ -242,17 +251,28 @@ class Watch:
         self.verdict, self._kill = found, KillLadder(HUNG, self.signal, self.grace_s)
         return [TakeEvidence(found, self._kill.take_evidence(now, self.evidence_s))]
 
-    def _by_progress(self, snapshot: Snapshot, limits: Timeouts) -> tuple[Snapshot, Timeouts]:
-        """As known until now; ``initial`` never runs, and makes for looks where no limit is."""
+    def _with_progress(self, snapshot: Snapshot, limits: Timeouts) -> tuple[Snapshot, Timeouts]:
+        """Of a rank with steps, as known until now."""
         progress = self.progress
         progress.looked(snapshot)
         limit_s = progress.limit_s(limits.subsequent)
-        known = {"heartbeat_at": progress.sign_at, "is_pause_known": progress.is_pause_known}
-        seen = Snapshot(**{**vars(snapshot), **known})
-        return seen, Timeouts(initial=progress.every_s, subsequent=limit_s)
+        is_known = progress.is_pause_known
+        seen = snapshot.but(stepped_at=progress.sign_at, is_pause_known=is_known)
+        return seen, limits.but(steps=limit_s)
+
+    def is_by_steps(self, snapshot: Snapshot | None, limits: Timeouts) -> bool:
+        """See :func:`.hang.is_by_steps`; takes in the page."""
+        if snapshot is None or not snapshot.steps:
+            return False
+        return hang.is_by_steps(*self._with_progress(snapshot, limits))
 
     def _plan(self, snapshot: Snapshot, limits: Timeouts, now: float) -> float | None:
-        shortest_s = hang.shortest_limit(limits)
+        every = [hang.shortest_limit(limits)]
+        if limits.steps is not None:
+            # While a timeout that was chosen counts, no look is made for a line of the log.
+            is_by_steps = hang.is_by_steps(snapshot, limits)
+            every.append(self.progress.every_s if is_by_steps else self.progress.floor_s)
+        shortest_s = earliest(*every)
         if shortest_s is None:
             return None
         return earliest(hang.next_deadline(snapshot, limits, self._excuse), now + shortest_s)

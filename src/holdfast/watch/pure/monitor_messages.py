@@ -126,6 +126,7 @@ class CollectEvidence(Value):
         incident: Its number in the job, from 1.
         pid: The process that the launcher has started for it: it may not have said hello.
         within_s: Seconds; evidence that takes longer is left out, and the digest says so.
+        is_gentle: It is for a line of the log alone: the rank is not disturbed.
     """
 
     incident: Count
@@ -133,6 +134,7 @@ class CollectEvidence(Value):
     rank: Count
     pid: Count
     within_s: float
+    is_gentle: bool = False
 
 
 JOINS_S = 5.0

@@ -1,6 +1,7 @@
-"""The progress of a rank that sends no heartbeats, and how long it may take. Pure; seconds.
+"""The progress of a rank while no timeout of it runs, and how long it may take. Pure; seconds.
 
-Its optimizer's steps are in its page. Where those pause, the sequence numbers of its collectives
+Its optimizer's steps are in its page, and the sections of a rank that opens some: a section that
+is opened or closed is progress. Where all of these pause, the sequence numbers of its collectives
 are asked for: a rank that evaluates makes no steps. How long its pauses may be is not known, so
 
     the limit    is ``FACTOR`` times the pause that nine of ten do not exceed, at least ``TWICE``
@@ -72,13 +73,12 @@ class StepProgress:
         """Take in the page of such a rank."""
         if shown.armed_at != self._armed_at:
             self._begin(shown.armed_at)
-        at, done = shown.heartbeat_at, shown.steps - self._steps
-        if at is None or self.sign_at is None or done <= 0:
-            return
-        if self.is_warm and at > self.sign_at:
+        at, before = shown.last_sign_at, self.sign_at
+        if self.is_warm and before is not None and at > before:
             # Between looks there may have been many.
-            longest_s = min(at - self.sign_at, max(shown.longest_step_s, 0.0))
-            self._paused(longest_s, min(longest_s, (at - self.sign_at) / done))
+            done = max(1.0, shown.steps - self._steps)
+            longest_s = min(at - before, max(shown.longest_s, 0.0))
+            self._paused(longest_s, min(longest_s, (at - before) / done))
         self._steps = shown.steps
         self._sign(at)
 

@@ -1,5 +1,7 @@
-"""Heartbeats of a rank whose script sends none: the steps of its optimizer.
+"""Count the steps of a rank's optimizer, which the script need not report.
 
+Of a rank whose script sends no heartbeats they are the heartbeats. Beside a client of the script's
+they say that the rank makes progress while no timeout of its own runs, as between two sections.
 A rank that is watched so is never called hung for being slow: see ``watch/pure/steps.py``.
 """
 
@@ -25,8 +27,8 @@ class StepClient(rank_monitor_client.RankMonitorClient):
 
     _is_automatic = True
 
-    def beat(self) -> None:
-        """A step was done."""
+    def _count_step(self) -> None:
+        """It is a heartbeat."""
         words = self._words
         if words is not None:
             words[layout.STEPS] += 1.0
@@ -38,17 +40,21 @@ class StepClient(rank_monitor_client.RankMonitorClient):
 
 def begin() -> Callable[[], None]:
     """Begin after some steps; return the function to call after each one from now on."""
-    others = rank_monitor_client.initialised_clients()
-    if others or not os.environ.get(FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR) or _is_child():
+    if not os.environ.get(FT_RANK_MONITOR_IPC_SOCKET_ENV_VAR) or _is_child():
         return _nothing
-    client = StepClient()
-    try:
-        client.init_workload_monitoring()
-    except (RankMonitorClientError, OSError, RuntimeError) as error:
-        client.logger.debug("optimizer steps do not count as heartbeats: %s", error)
-        return _nothing
-    client.beat()
-    return client.beat
+    if not rank_monitor_client.initialised_clients():
+        client = StepClient()
+        _kept.append(client)
+        try:
+            client.init_workload_monitoring()
+        except (RankMonitorClientError, OSError, RuntimeError) as error:
+            client.logger.debug("optimizer steps do not count as heartbeats: %s", error)
+    rank_monitor_client.count_step()
+    return rank_monitor_client.count_step
+
+
+_kept: list[StepClient] = []
+"""The client of this process that is automatic: there is no other reference to it."""
 
 
 def _nothing() -> None:

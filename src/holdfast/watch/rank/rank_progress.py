@@ -26,8 +26,11 @@ from holdfast.page.pure.page import (
     LONGEST,
     LONGEST_GAP,
     LONGEST_OUTSIDE,
+    LONGEST_STEP,
     OUTSIDE_SINCE,
     PUBLISH_S,
+    STEPPED_AT,
+    STEPS_BESIDE,
     TIMES,
     TOTAL_S,
     USED_SECTIONS,
@@ -137,9 +140,11 @@ class ReportsProgress:
         "_acquire",
         "_clocks",
         "_last_heartbeat",
+        "_last_step",
         "_lock",
         "_longest_gap",
         "_longest_outside",
+        "_longest_step",
         "_n_open",
         "_outside_since",
         "_release",
@@ -159,6 +164,8 @@ class ReportsProgress:
         self._longest_outside = NEVER
         self._last_heartbeat = 0.0
         self._longest_gap = NEVER
+        self._last_step = 0.0
+        self._longest_step = NEVER
         self._report_iteration: Callable[[], None] | None = None
         self._disarmed = False  # in a forked child, which must not speak for the rank
         self._sections: dict[str, Section] = {}
@@ -180,11 +187,12 @@ class ReportsProgress:
         for slot in slots.values():
             words[slot] = 0.0
             words[slot + LONGEST] = NEVER
-        for word in (layout.LONGEST_INITIAL, LONGEST_GAP, LONGEST_OUTSIDE):
+        for word in (layout.LONGEST_INITIAL, LONGEST_GAP, LONGEST_OUTSIDE, LONGEST_STEP):
             words[word] = NEVER
-        words[HEARTBEAT_AT] = words[USED_SECTIONS] = 0.0
-        self._last_heartbeat = 0.0
-        self._longest_gap = self._longest_outside = NEVER
+        for word in (HEARTBEAT_AT, USED_SECTIONS, STEPS_BESIDE, STEPPED_AT):
+            words[word] = 0.0
+        self._last_heartbeat = self._last_step = 0.0
+        self._longest_gap = self._longest_outside = self._longest_step = NEVER
         self._n_open = 0
         words[OUTSIDE_SINCE] = words[layout.ARMED_AT] = self._outside_since = monotonic()
         self._words = words
@@ -214,6 +222,19 @@ class ReportsProgress:
             self._longest_gap = words[LONGEST_GAP] = now - last
         else:
             words[layout.LONGEST_INITIAL] = now - words[layout.ARMED_AT]
+
+    def _count_step(self) -> None:
+        """The optimizer has made a step; a hook of torch's says so."""
+        words = self._words
+        if words is None:
+            return
+        now = monotonic()
+        words[STEPPED_AT] = now
+        words[STEPS_BESIDE] += 1.0
+        last = self._last_step
+        self._last_step = now
+        if last and now - last > self._longest_step:
+            self._longest_step = words[LONGEST_STEP] = now - last
 
     # Signals and asynchronous exceptions are delivered at calls and loops only. So none comes
     # between the first and the last store, where nothing is called, and page and clocks always
