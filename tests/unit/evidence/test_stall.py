@@ -164,6 +164,16 @@ def test_nothing_is_proved_before_the_floor(ranks) -> None:
     assert (found.is_hang, found.is_stall, found.is_pause) == (False, False, True)
 
 
+@pytest.mark.parametrize("overdue", ["section 'step'", STEP])
+def test_a_look_for_a_line_of_the_log_ends_nothing_whatever_runs_out_meanwhile(overdue) -> None:
+    """It takes no stacks of ranks that go on, so the other clock has an incident of its own."""
+    stopped = elsewhere(1, state="T", stopped_s=605.0, overdue=PAUSE)
+    ranks = waits(0, BARRIER, overdue=overdue), stopped
+    found = verdict_on({it.rank: it for it in ranks}, {}, PAUSE, RULES)
+    assert (found.is_pause, found.is_hang, found.is_stall) == (True, False, False)
+    assert not verdict(*ranks).is_pause
+
+
 @pytest.mark.parametrize("ranks", [ranks for ranks, _ in PROOFS.values()], ids=PROOFS)
 def test_a_timeout_that_somebody_chose_needs_no_proof(ranks) -> None:
     ranks = [RankDigest(**{**vars(it), "overdue": "section 'step'"}) for it in ranks]

@@ -15,9 +15,10 @@ import pytest
 from holdfast.base.processes import proc
 from holdfast.evidence.collector import RankCollector
 from holdfast.evidence.pure.evidence import Verdict
+from holdfast.page.pure.clocks import PAUSE, STEP, RunningClock
 from holdfast.watch.monitor.looks import Looks
 from holdfast.watch.monitor.rank_sessions import RankSession
-from holdfast.watch.pure.monitor_messages import JOINS_S, CollectEvidence, Proceed
+from holdfast.watch.pure.monitor_messages import JOINS_S, CollectEvidence, Cycle, Proceed
 from tests.processes import bystander
 
 SEEN: Any = SimpleNamespace(dump_signal=0)
@@ -42,14 +43,18 @@ def seats() -> Iterator[tuple[RankSession, RankSession]]:
             session.process.close()
 
 
-def begin(looks: Looks, session: RankSession, at: float) -> Any:
+def begin(looks: Looks, session: RankSession, at: float, *, is_gentle: bool = False) -> Any:
     """For a verdict of the rank's own monitor."""
-    return looks.begin(session, SEEN, None, at, 1.0, wakes_stopped=False)
+    how: Any = {"wakes_stopped": False, "is_gentle": is_gentle}
+    return looks.begin(session, SEEN, None, at, 1.0, **how)
 
 
-def ask(looks: Looks, incident: int, session: RankSession | None, at: float) -> Any:
+def ask(
+    looks: Looks, incident: int, session: RankSession | None, at: float, *, is_gentle: bool = False
+) -> Any:
     """For an incident of the job; the look that serves it."""
-    looks.ask(CollectEvidence(incident, 0, 3, os.getpid(), 0.5), session, SEEN, None, at)
+    asked = CollectEvidence(incident, 0, 3, os.getpid(), 0.5, is_gentle)
+    looks.ask(asked, session, SEEN, None, at)
     return looks.look
 
 
@@ -98,19 +103,51 @@ def test_a_look_for_a_line_of_the_log_is_begun_again_when_a_timeout_runs_out(
     looks: Looks, seats: tuple[RankSession, RankSession], has_reported: bool
 ) -> None:
     """For the same incident, unless that has its digest; the next one is served by it, too."""
-    looks.choose(is_gentle=True)
-    gentle = ask(looks, 1, seats[0], 100.0)
+    gentle = ask(looks, 1, seats[0], 100.0, is_gentle=True)
     looks._has_reported = has_reported
 
-    looks.choose(is_gentle=False)
     second = begin(looks, seats[0], 100.1)
 
     assert second is not gentle
     assert (looks.asked is None) == has_reported
     looks.asked = None  # the verdict of the first was not for this rank
     assert ask(looks, 2, seats[0], 100.2) is second
-    looks.choose(is_gentle=True)
-    assert begin(looks, seats[0], 100.3) is second
+    assert begin(looks, seats[0], 100.3, is_gentle=True) is second
+    assert not looks.is_gentle
+
+
+def test_a_pause_that_begins_just_before_an_incident_does_not_hide_stacks_from_it(
+    looks: Looks, seats: tuple[RankSession, RankSession]
+) -> None:
+    first = begin(looks, seats[0], 100.0, is_gentle=True)
+    assert ask(looks, 1, seats[0], 100.1, is_gentle=True) is first
+    looks.forget()
+    first = begin(looks, seats[0], 100.0, is_gentle=True)
+    second = ask(looks, 1, seats[0], 100.1)
+    assert second is not first
+    assert not looks.is_gentle
+
+
+@pytest.mark.parametrize(
+    ("clock", "is_gentle", "is_written"),
+    [("", False, True), ("", True, False), (PAUSE, False, True), (STEP, False, False)],
+)
+def test_a_rank_that_goes_on_has_its_text_in_the_incident_unless_that_is_of_a_pause(
+    looks: Looks,
+    seats: tuple[RankSession, RankSession],
+    monkeypatch: pytest.MonkeyPatch,
+    clock: str,
+    is_gentle: bool,
+    is_written: bool,
+) -> None:
+    """Between two sections it may begin to pause at the very moment when others time out."""
+    written: list[Any] = []
+    monkeypatch.setattr(looks, "_write", lambda *of: written.append(of))
+    monkeypatch.setattr(RankCollector, "is_done", True)
+    ask(looks, 1, seats[0], 100.0, is_gentle=is_gentle)
+    overdue = RunningClock(clock, None, 40.0, 60.0) if clock else None
+    looks.report({"node": "n", "local_rank": 0, "pid": 1}, None, overdue, Cycle(0, None), 100.1)
+    assert bool(written) == is_written
 
 
 def test_a_rank_that_was_stopped_has_a_share_of_the_time_of_evidence_for_its_stacks(

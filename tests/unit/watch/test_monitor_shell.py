@@ -24,6 +24,7 @@ from holdfast.net import endpoint
 from holdfast.net.pure.frames import encode
 from holdfast.page import page, stall_file
 from holdfast.page.pure import page as layout
+from holdfast.page.pure.clocks import PAUSE
 from holdfast.watch.monitor import hang_response
 from holdfast.watch.monitor.monitor_main import Monitor
 from holdfast.watch.monitor.rank_sessions import RankSession
@@ -193,6 +194,28 @@ def test_the_verdict_on_a_pause_is_none_on_a_rank_whose_timeout_has_run_out_mean
         shell._from_launcher.append(codec.encode(message))
         shell._handle_messages()
         assert shell._looks.verdict == verdict
+
+
+def test_an_incident_has_evidence_of_a_rank_that_began_to_pause_just_before(
+    watched: tuple[Monitor, subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    """The look for a line of the log gives way to one with stacks."""
+    shell, rank = watched
+    shell._config = shell._config.but(awaits_verdict=True)
+    words, now = page.map_page(f"{tmp_path}/c0_r0.page", writable=True).words, time.monotonic()
+    words[layout.LIMIT_INITIAL] = math.inf
+    words[layout.LIMITS_VERSION] = 4.0
+    words[layout.STEPS], words[layout.HEARTBEAT_AT] = 5.0, now - 70.0
+    words[layout.ARMED_AT] = now - 100.0
+    shell._tick(now)
+    assert shell._case is not None
+    assert shell._case.overdue.clock == PAUSE
+    assert shell._looks.is_gentle
+    shell._look_now(CollectEvidence(1, 0, 3, rank.pid, 0.5))
+    assert not shell._looks.is_gentle
+    for at in (now, now + 0.2, now + 0.6):
+        shell._tick(at)
+    assert shell._looks._has_reported
 
 
 def test_live_views_read_the_stall_timeout_that_is_in_force(

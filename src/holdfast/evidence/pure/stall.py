@@ -52,6 +52,8 @@ def settle(
     one was chosen, or only the digests say it. ``why_not``: why no rank may be ended, as the job
     would not go on; "": it would.
     """
+    if clock == PAUSE:  # ranks were not disturbed: all else that ran out has its own incident
+        return verdict.but(is_pause=True)
     clocks = {clock, *(digest.overdue for digest in digests.values())} - {""}
     is_other = not clocks <= {STEP, PAUSE}
     if STEP not in clocks:

@@ -403,7 +403,8 @@ class NodeEvidence:
             missing["the other nodes"] = others_miss
         digests = {digest.rank: digest for digest in it.digests.values()}
         why_not = "the leader of the job has not judged it"
-        verdict = verdict_on(digests, missing, self._clock, why_not=why_not)
+        clock = PAUSE if it.is_gentle else self._clock
+        verdict = verdict_on(digests, missing, clock, why_not=why_not)
         # No other node may know of it. When a cycle is stopped, ranks of many nodes may be overdue
         # that only wait: then the node of a culprit.
         names_one_here = not {*verdict.culprits}.isdisjoint(self._here.global_ranks)

@@ -80,7 +80,6 @@ class HangResponse:
         self._looks = looks
         self._found_at = now
         self._until = until
-        self._look: RankCollector | None = None
         self._failures: list[str] = []
         self._stacks = ""
         self._path: str | None = None
@@ -140,13 +139,14 @@ class HangResponse:
         if not awaits_verdict:
             self._looks.forget()  # its facts belong to an earlier verdict
         within_s = (self._until - self._found_at) * (SHARE if awaits_verdict else 1.0)
-        self._look = self._looks.begin(
+        self._looks.begin(
             self._session,
             self._view,
             self._cycle.dump,
             self._found_at,
             within_s,
             wakes_stopped=not (awaits_verdict or self.overdue.clock in clocks.OF_STEPS),
+            is_gentle=self.overdue.clock == clocks.PAUSE,
         )
 
     def _announce(self) -> None:
@@ -154,6 +154,11 @@ class HangResponse:
         self._reports.send(messages.Overdue(**record))
 
     # ------------------------------------------------------------ evidence
+
+    @property
+    def _look(self) -> RankCollector | None:
+        """The one that serves it; the incident may have begun another that shows more."""
+        return self._looks.look
 
     @property
     def _ids(self) -> tuple[int, int, int]:

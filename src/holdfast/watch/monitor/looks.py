@@ -18,6 +18,7 @@ from holdfast.base.processes import proc
 from holdfast.base.pure.printable import printable
 from holdfast.evidence import proc_sample
 from holdfast.evidence.pure.evidence import GONE, Operations, RankDigest, folder_name
+from holdfast.page.pure.clocks import PAUSE
 from holdfast.watch.monitor.rank_sessions import RankSession
 from holdfast.watch.pure import monitor_messages as messages
 from holdfast.watch.pure.rank_messages import Dump, Dumped, SayWhere
@@ -72,8 +73,8 @@ class Looks:
         verdict: Of that incident, once it is there.
         stopped: For how long the rank has been stopped.
         pause_s: Of a rank that is watched by steps: since its last sign of progress.
-        is_gentle: No signal is sent for evidence, and none of it is written: see ``RankCollector``.
-            A rank that merely pauses is not disturbed for a line of the log.
+        is_gentle: The look sends no signal for evidence, and writes none: see ``RankCollector``. A
+            rank that merely pauses is not disturbed for a line of the log.
         wake_s: How long the stacks of a rank that was stopped may take.
     """
 
@@ -95,14 +96,6 @@ class Looks:
         """When to call :meth:`step` at the latest."""
         return None if self.look is None else self.look.next_step_at
 
-    def choose(self, *, is_gentle: bool) -> None:
-        """How the rank is looked at. A look that shows less is begun again, for its incident."""
-        if self.is_gentle and not is_gentle and self.look is not None:
-            asked = None if self._has_reported else self.asked
-            self.forget()
-            self.asked = asked
-        self.is_gentle = is_gentle
-
     def begin(
         self,
         session: RankSession,
@@ -112,15 +105,21 @@ class Looks:
         within_s: float,
         *,
         wakes_stopped: bool,
+        is_gentle: bool,
     ) -> RankCollector:
-        """Look at a rank, or go on with the look at it that this incident has begun."""
+        """Look at a rank, or go on with the look at it that this incident has begun.
+
+        Not with one that shows less: the new one serves the incident, unless that has its digest.
+        """
         process, helper = session.process, session.helper
-        if self.look is None or not self._is_of(process, now):
+        is_of, shows_less = self._is_of(process, now), self.is_gentle and not is_gentle
+        if self.look is None or not is_of or shows_less:
             from holdfast.evidence.collector import RankCollector  # noqa: PLC0415 - in memory by now
             from holdfast.evidence.dump_signal import signal_of_start  # noqa: PLC0415
 
-            if self.look is not None:
-                self.forget()
+            asked = self.asked if is_of and not self._has_reported else None
+            self.forget()
+            self.asked, self.is_gentle = asked, is_gentle
             signum = (view.dump_signal if view is not None else 0) or signal_of_start(dump)
             self.stopped.look(process.pid, now)
             self.look = RankCollector(
@@ -130,7 +129,7 @@ class Looks:
                 now,
                 now + within_s,
                 wakes_stopped=wakes_stopped,
-                is_gentle=self.is_gentle,
+                is_gentle=is_gentle,
                 ask_helper=None if helper is None else lambda: helper.send(SayWhere()),
                 ask_stacks=None if helper is None else lambda: helper.send(Dump()),
             )
@@ -148,7 +147,7 @@ class Looks:
         is_another = self.asked is not None and message.incident != self.asked.incident
         if is_another or not self._is_of(session.process if session is not None else None, now):
             self.forget()
-        if self.look is None:
+        if self.look is None or (self.is_gentle and not message.is_gentle):
             looked_at = session or RankSession.of_pid(message.rank, message.pid)
             if looked_at is None:
                 gone = RankDigest(message.rank, pid=message.pid, end=GONE)
@@ -156,7 +155,15 @@ class Looks:
                     messages.EvidenceCollected(message.incident, message.cycle, gone)
                 )
                 return
-            self.begin(looked_at, view, dump, now, message.within_s, wakes_stopped=False)
+            self.begin(
+                looked_at,
+                view,
+                dump,
+                now,
+                message.within_s,
+                wakes_stopped=False,
+                is_gentle=message.is_gentle,
+            )
             self._process = looked_at.process if session is None else None
         self.asked, self._has_reported = message, False
 
@@ -205,7 +212,8 @@ class Looks:
             pause_s=self.pause_s,
             stopped_s=self.stopped.seconds(now),
         )
-        if overdue is None and not self.is_gentle:
+        # A rank that is overdue has its text from ``HangResponse``, but not for a pause.
+        if not self.is_gentle and (overdue is None or overdue.clock == PAUSE):
             self._write(look, asked, found, cycle)
         self._reports.send(messages.EvidenceCollected(asked.incident, asked.cycle, found))
 

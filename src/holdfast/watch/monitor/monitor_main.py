@@ -34,7 +34,6 @@ from holdfast.net.channel import Channel
 from holdfast.net.descriptors import Descriptors
 from holdfast.page import stall_file
 from holdfast.page.page import Page, PageError, create_page, map_page
-from holdfast.page.pure import clocks
 from holdfast.page.pure.clocks import Snapshot, Timeouts
 from holdfast.page.pure.page_view import PageView
 from holdfast.watch.monitor.looks import WAKE_SHARE, Looks, StoppedTime
@@ -282,7 +281,6 @@ class Monitor:
         if session is None or view is None or cycle is None:
             return
         self._looks.pause_s = self._pause_s(now)
-        self._looks.choose(is_gentle=overdue.clock == clocks.PAUSE)
         judged = self._looks.verdict
         if judged is not None and not belongs_to(overdue.clock, judged.verdict):
             self._looks.forget()
@@ -514,8 +512,6 @@ class Monitor:
         if cycle is not None and cycle.cycle == message.cycle:
             session, now = self._sessions.session, clock.monotonic()
             self._looks.pause_s = self._pause_s(now)
-            if self._case is None:
-                self._looks.choose(is_gentle=message.is_gentle)
             try:
                 self._looks.ask(message, session, self._view, cycle.dump, now)
             except Exception as error:  # noqa: BLE001 - as in _step_evidence
