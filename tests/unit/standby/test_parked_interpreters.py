@@ -144,6 +144,15 @@ def test_nothing_is_waited_for_once_all_ranks_have_reported_in() -> None:
     assert machine.handle(RankConnected(0, 7), 2.5) == [Prepare(0), Prepare(1)]
 
 
+def test_the_ranks_of_each_cycle_are_counted_anew() -> None:
+    machine = standby()
+    for cycle_began_at in (0.0, 100.0):
+        machine.handle(RanksStarted(), cycle_began_at)
+        assert machine.handle(RankConnected(0, 7), cycle_began_at + 2.0) == []
+        assert machine.next_deadline() == cycle_began_at + 2.0 + REPORTED_IN_S
+        machine.handle(CycleEnding(), cycle_began_at + 3.0)
+
+
 def test_a_rank_that_reports_in_late_puts_it_off() -> None:
     machine = standby()
     machine.handle(RanksStarted(), 0.0)
