@@ -52,7 +52,7 @@ from holdfast.watch.rank.limits_state import (
 from holdfast.watch.rank.look_helper import LookHelper
 from holdfast.watch.rank.monitor_link import MonitorLink, send_control_request
 from holdfast.watch.rank.rank_info import NoSetupError
-from holdfast.watch.rank.rank_progress import ReportsProgress, Section, iteration_reporter
+from holdfast.watch.rank.rank_progress import ReportsProgress, Section, clients, iteration_reporter
 
 if TYPE_CHECKING:
     from holdfast.fault_tolerance.config import FaultToleranceConfig
@@ -103,7 +103,6 @@ class RankMonitorClient(ReportsProgress):
         self._is_cold_start = True
         self._learned_where: LearnedWhere | None = None
         self._loaded = limits_state.Loaded()
-        _clients.add(self)
 
     def _report_no_launcher(self) -> None:
         self.logger.info(
@@ -582,9 +581,6 @@ class RankMonitorClient(ReportsProgress):
         self._page = mine
 
 
-_clients: weakref.WeakSet[RankMonitorClient] = weakref.WeakSet()
-
-
 class _Process:
     """Clients of this process before the one that begins.
 
@@ -629,13 +625,17 @@ def count_step() -> None:
         client._count_step()  # noqa: SLF001 - of this class
 
 
+def _clients() -> list[RankMonitorClient]:
+    return [client for client in list(clients) if isinstance(client, RankMonitorClient)]
+
+
 def initialised_clients() -> list[RankMonitorClient]:
     """Those of this process that are between init and shutdown."""
-    return [client for client in list(_clients) if client.is_initialized]
+    return [client for client in _clients() if client.is_initialized]
 
 
 def _disarm_all_in_child() -> None:
-    for client in list(_clients):
+    for client in _clients():
         client._disarm_in_child()  # noqa: SLF001
 
 

@@ -17,6 +17,7 @@ import functools
 import gc
 import inspect
 import logging
+import math
 import os
 import threading
 import traceback
@@ -72,6 +73,7 @@ from holdfast.inprocess.store import StoreMixin, TCPStore
 from holdfast.net.address import interface_of
 from holdfast.page.page import Page, anonymous_page
 from holdfast.page.pure import page as layout
+from holdfast.watch.rank.rank_progress import end_sections_since
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -330,6 +332,7 @@ class RestartableCall:
         is_at_start = True
         is_active = False
         interrupt = self._interrupt
+        self._entered_at = monotonic()
         # Drop a request that came when the last call had just returned by itself.
         interrupt.acknowledge()
         try:
@@ -413,6 +416,7 @@ class RestartableCall:
 
     def _unwind(self) -> None:
         self._result = None
+        end_sections_since(self._entered_at)
         self._session.mark_progress()
         if not self._session.leave_snapshots():
             raise InternalError(
@@ -577,6 +581,8 @@ class RestartableCall:
             self._base_store.close()
         self._base_store = self._bootstrap = None
 
+    _entered_at = math.inf
+    """The function was called last."""
     _failed_with: Exception | None = None
     """The function's exception on this rank, until the next assignment has seen it."""
     _bootstrap: Any = None

@@ -386,6 +386,19 @@ def test_end_all_sections_closes_everything(monitor, client) -> None:
     client.start_section("step")
 
 
+def test_sections_that_a_function_left_open_are_closed_when_it_is_called_again(
+    monitor, client
+) -> None:
+    """After a restart in place it would open them twice; those around the call stay."""
+    client.start_section("setup")
+    entered_at = time.monotonic()
+    client.start_section("step")
+    progress_module.end_sections_since(entered_at)
+    assert monitor.slot("step")[0] == 0.0
+    assert monitor.slot("setup")[0] > 0.0
+    client.start_section("step")
+
+
 def test_a_step_that_is_done_while_the_script_begins_to_report_does_not_fail(
     monitor, monkeypatch
 ) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 
 from holdfast.base.clock import monotonic
@@ -170,6 +171,7 @@ class ReportsProgress:
         self._disarmed = False  # in a forked child, which must not speak for the rank
         self._sections: dict[str, Section] = {}
         self._warned: set[str] = set()
+        clients.add(self)
 
     def _make_lock(self) -> None:
         self._lock = threading.RLock()
@@ -334,6 +336,13 @@ class ReportsProgress:
             for section in self._open_sections():
                 self.end_section(section)
 
+    def _end_sections_since(self, at: float) -> None:
+        """Close those that were opened at the instant ``at`` or later."""
+        with self._lock:
+            for section in self._open_sections():
+                if self._clocks[section].opened_at >= at:
+                    self.end_section(section)
+
     def section(self, name: str) -> Section:
         """A section as a context manager, to be made once and used often.
 
@@ -395,6 +404,19 @@ class ReportsProgress:
 
     def _prefix(self) -> str:
         return f"rank {self.rank_info.global_rank}: " if self.rank_info else ""
+
+
+clients: weakref.WeakSet[ReportsProgress] = weakref.WeakSet()
+"""Of this process, initialised or not."""
+
+
+def end_sections_since(at: float) -> None:
+    """Close the sections of a function that was entered at the instant ``at``, and is left.
+
+    A restart in place calls it anew, and it opens them again. ``with`` blocks have closed theirs.
+    """
+    for client in list(clients):
+        client._end_sections_since(at)  # noqa: SLF001
 
 
 # ---------------------------------------------------------------------- iterations
