@@ -12,8 +12,7 @@ in memory that outlives the rank. The checkpoint is for the loss of a node, and 
 of ranks. Lines marked (*) are all that this adds.
 
 Under ft_launcher, monitors watch the sections as well, and whatever cannot be restarted in place
-starts all ranks again, from the same snapshots. (With spare ranks, from the checkpoint; and add
---ft-initial-rank-heartbeat-timeout null there, for a spare opens no section.)
+starts all ranks again, from the same snapshots (with spare ranks, from the checkpoint).
 
 What makes ``train`` restartable: it makes process groups, model and optimizer itself, each time.
 """

@@ -73,7 +73,7 @@ from holdfast.inprocess.store import StoreMixin, TCPStore
 from holdfast.net.address import interface_of
 from holdfast.page.page import Page, anonymous_page
 from holdfast.page.pure import page as layout
-from holdfast.watch.rank.rank_progress import end_sections_since
+from holdfast.watch.rank.rank_progress import end_sections_since, stand_by
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -346,6 +346,8 @@ class RestartableCall:
             if is_active:
                 is_at_start = False
                 self._result = function()
+            else:
+                stand_by()
         except BaseException as error:  # noqa: BLE001 - sorted out below, where nothing interrupts
             outcome = error
         finally:

@@ -308,6 +308,13 @@ def test_the_page_says_that_sections_are_used(monitor, client, section) -> None:
     assert monitor.word(layout.USED_SECTIONS) == 0.0
 
 
+def test_no_first_heartbeat_of_a_spare_is_due_by_default(monitor, client) -> None:
+    """It waits in the Wrapper until a rank is lost."""
+    assert monitor.word(layout.SECTION_ENDS_INITIAL) == 1.0
+    progress_module.stand_by()
+    assert monitor.word(layout.USED_SECTIONS) == 1.0
+
+
 @pytest.mark.parametrize("origin", ["configured", "loaded", "learned"])
 def test_an_initial_limit_that_was_chosen_is_not_ended_by_a_section(
     make_monitor, one_rank, origin

@@ -82,7 +82,7 @@ class Snapshot(Value):
         outside_since: Since when no section is open; ``None`` while one is.
         sections: Name to opening time of the open sections.
         warming_up: The time outside sections is not judged yet.
-        has_used_sections: It has opened one since it was armed, watched or not.
+        has_used_sections: It has opened one since it was armed, watched or not; or is a spare.
         left_at: When it left its monitor; its process is expected to end. ``None``: it has not.
         steps: Optimizer steps so far (``watch/pure/steps.py``); 0: none, or they are not counted.
         stepped_at: Of a rank with steps, the last one.

@@ -54,7 +54,7 @@ LONGEST_INITIAL = 20  # longest intervals seen, seconds, -1: never; for live vie
 LONGEST_GAP = 21
 LONGEST_OUTSIDE = 22
 SECTION_ENDS_INITIAL = 23  # 1: LIMIT_INITIAL is a default, so the first section ends it, too
-USED_SECTIONS = 24  # 1: the rank has opened a section since ARMED_AT, one with a slot or not
+USED_SECTIONS = 24  # 1: since ARMED_AT it has opened a section, with a slot or not, or is a spare
 LEFT_AT = 25  # when the rank left its monitor, and is expected to end; 0: it has not
 STEPS = 26  # optimizer steps, of a rank that reports nothing else: its heartbeats; 0: it does
 

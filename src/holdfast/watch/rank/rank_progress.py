@@ -343,6 +343,10 @@ class ReportsProgress:
                 if self._clocks[section].opened_at >= at:
                     self.end_section(section)
 
+    def _expect_no_heartbeat(self) -> None:
+        if self._words is not None:
+            self._words[USED_SECTIONS] = 1.0
+
     def section(self, name: str) -> Section:
         """A section as a context manager, to be made once and used often.
 
@@ -417,6 +421,15 @@ def end_sections_since(at: float) -> None:
     """
     for client in list(clients):
         client._end_sections_since(at)  # noqa: SLF001
+
+
+def stand_by() -> None:
+    """This rank is a spare: it sends no heartbeat and opens no section until it takes a place.
+
+    A default timeout for the first heartbeat ends as with a section; one that was given stays.
+    """
+    for client in list(clients):
+        client._expect_no_heartbeat()  # noqa: SLF001
 
 
 # ---------------------------------------------------------------------- iterations
