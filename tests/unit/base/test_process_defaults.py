@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from holdfast.base.processes.process_defaults import keep_from_children
+
+
+def test_without_proc_nothing_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launcher has a better error for that."""
+
+    def fail(_path: str) -> list[str]:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "listdir", fail)
+    keep_from_children([])
 
 
 def test_inherited_descriptors_stay_with_the_launcher_but_those_that_are_named() -> None:
