@@ -1088,6 +1088,41 @@ def test_what_outlives_its_rank_is_listed_where_that_is_wanted(ft: Launcher, ask
     assert not job.leftovers()
 
 
+def test_torchs_manager_of_shared_memory_ends_by_itself_and_holds_up_no_restart(
+    ft: Launcher,
+) -> None:
+    """Killed, it would leak the memory of dead processes; it ends 2 s after its last user."""
+    script = ft.script(
+        """
+        import os, pathlib, subprocess, sys
+        MANAGER = '''
+        import os, pathlib, sys, time
+        os.setsid()
+        open("/proc/self/comm", "w").write("torch_shm_manager")
+        print(flush=True)
+        parent = os.getppid()
+        while os.getppid() == parent or not pathlib.Path("again").exists():
+            time.sleep(0.01)
+        time.sleep(0.2)
+        pathlib.Path(sys.argv[1]).touch()
+        '''
+        import textwrap
+        cycle = os.environ["TORCHELASTIC_RESTART_COUNT"]
+        words = [sys.executable, "-c", textwrap.dedent(MANAGER), "removed" + cycle]
+        subprocess.Popen(words, stdout=subprocess.PIPE).stdout.readline()
+        if cycle == "0":
+            sys.exit(3)
+        pathlib.Path("again").touch()
+        """
+    )
+    job = ft.start("--max-restarts=1", "--ft-check-remaining-processes=true", script)
+
+    assert job.wait() == 0
+    assert {it.name for it in job.folder.glob("removed*")} == {"removed0", "removed1"}
+    assert not job.leftovers()
+    assert not job.said("left behind")
+
+
 def test_variables_of_the_log_have_their_effect_or_are_named(ft: Launcher) -> None:
     """The launcher's lines are on stdout, one of them with what is set in vain."""
     env = {"NVRX_LOG_TO_STDOUT": "1", "NVRX_LOG_DEBUG": "1", "NVRX_TELEMETRY_FILE": "/tmp/x"}

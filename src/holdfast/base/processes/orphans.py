@@ -105,6 +105,8 @@ def _kill(table: dict[int, Facts], verdicts: Verdicts, held: dict[Identity, proc
     killed = 0
     for pid in verdicts.owned:
         identity = pid, table[pid].started
+        if proc.is_shm_manager(pid):
+            continue  # it has work to do, and ends by itself
         if identity not in held and (process := proc.hold(identity)) is not None:
             held[identity] = process
             killed += process.kill()

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MARKER = "HOLDFAST_MARKER"
 """Environment variable that every process of a rank inherits: ``<job>.<cycle>.<local rank>``."""
 ROOT = "/proc"
+_SHM_MANAGER = "torch_shm_manag"
+"""The kernel keeps 15 bytes of a name."""
 _PF_EXITING, _PF_FORKNOEXEC = 0x4, 0x40
 _FIRST_LOOK_S, _LOOK_S = 0.001, 0.05
 """Between looks at a process without a descriptor, at first and at last."""
@@ -175,6 +177,16 @@ def status(pid: int | str, thread_id: int | None = None) -> dict[bytes, bytes]:
     path = f"{ROOT}/{pid}/task/{thread_id}/status" if thread_id else f"{ROOT}/{pid}/status"
     lines = (read_whole(path) or b"").splitlines()
     return dict(line.split(b":\t", 1) for line in lines if b":\t" in line)
+
+
+def is_shm_manager(pid: int) -> bool:
+    """It is torch's manager of shared memory (of the strategy ``file_system``).
+
+    It has the memory of processes that died removed, ends 2 s after the last process that uses it,
+    and leaks that memory, until the host is started anew, if it is killed before.
+    """
+    found = stat(pid)
+    return found is not None and found.name == _SHM_MANAGER
 
 
 def has_open(pid: int, path: str) -> bool | None:

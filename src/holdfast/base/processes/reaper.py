@@ -53,6 +53,21 @@ def end_all(
             process.close()
 
 
+def await_end(
+    limit_s: float, below: Callable[[], dict[int, Identity]], reap: Callable[[], object]
+) -> None:
+    """Wait, for ``limit_s`` at most, until none of these is left; all children are reaped."""
+    give_up_at = clock.monotonic() + limit_s
+    held: dict[Identity, proc.Process] = {}
+    try:
+        while (left := _hold(below().values(), held)) and clock.monotonic() < give_up_at:
+            proc.await_any(left, give_up_at - clock.monotonic())
+            reap()
+    finally:
+        for process in held.values():
+            process.close()
+
+
 def kill(identity: Identity) -> None:
     """SIGKILL a process if it is still the one that was found."""
     if (process := proc.hold(identity)) is not None:

@@ -5,11 +5,11 @@ Which processes those are is said by ``base/processes/descendants.py``; see docs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.base import clock
-from holdfast.base.processes import file_read, reaper
+from holdfast.base.processes import file_read, proc, reaper
 from holdfast.base.pure.wording import count
 from holdfast.node.console import LOGGER
 from holdfast.node.part import Part
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _LAST_SWEEP_S = 2.0
 """How long the launcher's exit waits for processes that do not die of SIGKILL."""
+_MANAGER_S = 5.0
+"""How long it waits for torch's managers of shared memory, which end after 2 s."""
 
 
 class Sweeper(Part):
@@ -64,9 +66,12 @@ class Sweeper(Part):
             self.family.remember(self.own_pids())
 
     def _remaining(self) -> dict[int, Identity]:
-        """Processes that the ranks left; the launcher's own are none of them."""
+        """Processes that the ranks left; the launcher's own are none of them.
+
+        A manager of shared memory disturbs no next cycle: a restart does not wait for its end.
+        """
         assert self.family is not None
-        return self.family.below(self.own_pids(), self._spared())
+        return _without_managers(self.family.below(self.own_pids(), self._spared()))
 
     # ------------------------------------------------------------ a cycle is over
     def begin(self, *, logs_leftovers: bool) -> None:
@@ -141,9 +146,12 @@ class Sweeper(Part):
                 self._helpers -= {reaped.pid}
                 file_read.forget(reaped.pid)
 
-        if left := reaper.end_all(
-            _LAST_SWEEP_S, lambda: family.below(self.own_pids(), spared), reap
-        ):
+        def below() -> dict[int, Identity]:
+            return family.below(self.own_pids(), spared)
+
+        reaper.end_all(_LAST_SWEEP_S, lambda: _without_managers(below()), reap)
+        reaper.await_end(_MANAGER_S, lambda: _managers(below()), reap)
+        if left := reaper.end_all(_LAST_SWEEP_S, below, reap):
             LOGGER.error(
                 "left behind, still there %g s after SIGKILL: %s",
                 _LAST_SWEEP_S,
@@ -151,6 +159,14 @@ class Sweeper(Part):
             )
         self._report_left_alone()
         family.close()
+
+
+def _managers(found: Mapping[int, Identity]) -> dict[int, Identity]:
+    return {pid: each for pid, each in found.items() if proc.is_shm_manager(pid)}
+
+
+def _without_managers(found: Mapping[int, Identity]) -> dict[int, Identity]:
+    return {pid: each for pid, each in found.items() if not proc.is_shm_manager(pid)}
 
 
 def end_orphans() -> None:
