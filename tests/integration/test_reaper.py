@@ -103,3 +103,10 @@ def test_what_does_not_end_is_given_up_and_named(monkeypatch: pytest.MonkeyPatch
     os.kill(stubborn, signal.SIGKILL)
     for pid in (stubborn, zombie):
         os.waitpid(pid, 0)
+
+
+@pytest.mark.parametrize("module", ["multiprocessing", "joblib.externals.loky.backend"])
+def test_resource_trackers_are_known_by_their_module(module: str) -> None:
+    words = ["python", "-c", f"from {module}.resource_tracker import main; main(3)"]
+    assert reaper.is_resource_tracker(words)
+    assert not reaper.is_resource_tracker(["python", "track_resources.py"])

@@ -141,8 +141,8 @@ class Trackers:
 
 
 def is_resource_tracker(command_line: list[str]) -> bool:
-    """One of Python's multiprocessing."""
-    return any("multiprocessing.resource_tracker" in word for word in command_line)
+    """One of Python's multiprocessing, or of joblib's (``loky.backend.resource_tracker``)."""
+    return any(".resource_tracker" in word for word in command_line)
 
 
 def _may_be_tracker(pid: int) -> bool:
