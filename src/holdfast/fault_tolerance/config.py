@@ -309,7 +309,7 @@ class FaultToleranceConfig:
     auto_heartbeat: bool = _setting(
         True,
         _ON_UNLESS_SAID,
-        "Count optimizer steps and collectives as heartbeats of ranks that send none",
+        "Watch optimizer steps and collectives of a rank while no timeout of it runs",
         "a rank is killed for missing steps only where it is proved that no time can help",
     )
     auto_heartbeat_floor: float = _setting(

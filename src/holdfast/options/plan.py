@@ -97,7 +97,7 @@ class LaunchPlan:
         n_carried: Local ranks below this one may write through the launcher; the others have its
             own stdout and stderr, as it may not open enough files.
         log_line_prefix_template: Starts a teed line; knows role_name, rank and local_rank.
-        counts_steps: Optimizer steps are heartbeats of ranks that send none.
+        counts_steps: Optimizer steps are watched while no timeout of a rank runs.
         start_hook: Settings for the first lines of a rank; None: it is no Python.
         warm: How ranks restart from parked interpreters; ``None``: they don't.
         why_cold: Why they cannot, although it is asked for; ``None``: they can.

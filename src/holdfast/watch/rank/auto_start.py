@@ -17,7 +17,7 @@ class StartHook(Value):
     """Set up by the first lines of a rank.
 
     Attributes:
-        counts_steps: Optimizer steps are heartbeats, if the rank sends none.
+        counts_steps: Optimizer steps are counted.
         exception_grace_s: How long exit handlers may take after an exception that nothing caught;
             None: the rank ends by itself, as without a launcher.
     """
