@@ -12,7 +12,7 @@ from itertools import accumulate
 from holdfast.base.pure.value import Value
 
 _OF_LAUNCHER = 64
-"""Besides its ranks, at any moment of a cycle."""
+"""Besides its ranks, at any moment of a cycle; in a large job the leader has more."""
 _OF_MONITOR = 2
 
 
@@ -27,22 +27,19 @@ class Affordable(Value):
     warning: str = ""
 
 
-def affordable(
-    limit: int, of_output: Sequence[int], n_nodes: int, *, monitored: bool
-) -> Affordable:
+def affordable(limit: int, of_output: Sequence[int], *, monitored: bool) -> Affordable:
     """Choose the parts that fit.
 
     Args:
         limit: Open files that this process may have.
         of_output: Those that the output of each local rank needs.
-        n_nodes: Launchers that may be connected to this one.
         monitored: Ranks are to have monitors.
     """
-    nproc, own = len(of_output), _OF_LAUNCHER + n_nodes
-    needed = own + sum(of_output) + nproc * _OF_MONITOR * monitored
+    nproc = len(of_output)
+    needed = _OF_LAUNCHER + sum(of_output) + nproc * _OF_MONITOR * monitored
     if needed <= limit:
         return Affordable(monitored, nproc)
-    n_carried = sum(own + files <= limit for files in accumulate(of_output))
+    n_carried = sum(_OF_LAUNCHER + files <= limit for files in accumulate(of_output))
     without = ["hangs of ranks are not found"] * monitored
     if n_carried < nproc:
         without.append(

@@ -216,7 +216,6 @@ def make_plan(
     fits = affordable(
         machine.open_files_max(),
         [_files_of_output(args, redirects[rank] | tee[rank]) for rank in range(nproc)],
-        max_nodes,
         monitored=not is_set(environ, "NVRX_DISABLE_RANK_MONITORS"),
     )
     if fits.warning:
