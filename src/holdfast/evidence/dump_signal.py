@@ -50,7 +50,7 @@ def register_stack_dump(path: str, owner: str = _RANK_MONITOR) -> int:
     Args:
         path: The file; made where there is none.
         owner: Who asks. Each owner has a signal and a file of its own; a new path replaces its
-            old one.
+            old one, and another signal one that the program handles itself by now.
 
     Returns:
         The number of the signal; 0: no signal is free, none may be sent.
@@ -59,12 +59,24 @@ def register_stack_dump(path: str, owner: str = _RANK_MONITOR) -> int:
         OSError: ``path`` cannot be opened.
     """
     known = _registered.get(owner)
-    if known is not None and known[0] == path:
+    keeps_signal = known is not None and known[1] != 0 and _has_handler(known[1])
+    if known is not None and keeps_signal and known[0] == path:
         return known[1]
-    number = free_signal(_PREFERRED) if known is None else known[1]
+    number = known[1] if known is not None and keeps_signal else free_signal(_PREFERRED)
     if number:
+        if not keeps_signal:
+            faulthandler.unregister(number)  # or it would believe that its handler is there
         _open_dump(path, number, owner)
+    elif known is not None:
+        _registered[owner] = known[0], 0, known[2]
     return number
+
+
+def _has_handler(number: int) -> bool:
+    """The program has not replaced the dump's handler, as one for all signals does."""
+    state = process_state(os.getpid())
+    is_caught = state is None or state.catches(number)
+    return is_caught and signal.getsignal(number) == signal.SIG_DFL  # faulthandler's is not known
 
 
 def _open_dump(path: str, number: int, owner: str) -> OwnDescriptor:

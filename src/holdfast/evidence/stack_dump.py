@@ -6,7 +6,7 @@ this works while the interpreter's lock is held. The caller calls :meth:`StackDu
 
     /proc state ─► dump signal ─► SIGCONT if stopped ─┬─ bytes ─► quiet, handler left ─► done
                                                       └─ none in 50 ms, nor on its way
-                                                           ─► once more, SIGCONT
+                                                           ─► once more, SIGCONT if stopped
 
 The signal is never sent where the rank has no handler for it: the default action is death. Nor
 where it has closed the file: the handler writes to a number, which may be that of its checkpoint or
@@ -197,7 +197,8 @@ class StackDump:
         if not is_coming:
             self._thread_id = self._find_thread() if self._ask_helper is not None else 0
             self._send()
-        self._wake(state)
+        if is_stopped:
+            self._wake(state)
 
     def _wake(self, state: proc.ProcessState | None) -> None:
         # A tracer's stop is not SIGCONT's to end, nor SIGSTOP's to restore. A process that will be
