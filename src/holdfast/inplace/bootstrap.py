@@ -110,9 +110,9 @@ def meet(
     """
     global _calls  # noqa: PLW0603 - one count for the process is the point
     _calls += 1
+    # Without the restart count: under torchrun only the node that lost a rank counts a restart.
     run = os.environ.get("TORCHELASTIC_RUN_ID", "")
-    cycle = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
-    key = f"holdfast/inprocess/{run}/{cycle}/{_calls}"
+    key = f"holdfast/inprocess/{run}/{_calls}"
     if rank == 0:
         token = secrets.token_hex(_TOKEN_BYTES)
         client = connect_to_guard(token)
@@ -167,8 +167,8 @@ def _reporting(rank: int, after_s: float) -> Iterator[None]:
 def _find_meeting(store: Any, key: str, until: float) -> Meeting:
     """The newest meeting, or the one that comes.
 
-    A store may be older than this cycle: a file is, and the store of torchrun's agent, which does
-    not count a restart for a change of members. So a meeting that was there before is tried.
+    A store may be older than these processes: a file is, and the store of torchrun's agent. So a
+    meeting that was there before is tried.
     """
 
     def published(number: int) -> Meeting:
@@ -184,8 +184,8 @@ def _find_meeting(store: Any, key: str, until: float) -> Meeting:
     if number == 0:
         return published(1)
     meeting = published(number)
-    is_of_this_cycle = bool(getattr(store, "critical_ranks", ()))  # a rank hosts it
-    return meeting if is_of_this_cycle or _answers(meeting, until) else published(number + 1)
+    is_of_these_ranks = bool(getattr(store, "critical_ranks", ()))  # a rank hosts it
+    return meeting if is_of_these_ranks or _answers(meeting, until) else published(number + 1)
 
 
 def reached_at(store: Any, meeting: Meeting) -> str | None:
