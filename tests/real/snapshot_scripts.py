@@ -253,8 +253,9 @@ for epoch in batches.epochs(3):
         note(loss=step, value=float(loss), data=float(batch.sum()))
         if accelerator.sync_gradients:
             step += 1
-            snapshots.take(step)
+            # Before it is taken: a rank that another's fault ends in between has noted it once.
             note(step=step, weights=weights(accelerator.unwrap_model(model)), epoch=epoch)
+            snapshots.take(step)
             die(step, "end")
     note(epoch=epoch)
     die(step, "epoch_end")
@@ -292,8 +293,8 @@ while step < 30:
     die(step, "backward")
     optimizer.step()
     step += 1
+    note(step=step, weights=weights(model))  # before it is taken, as above
     snapshots.take(step)
-    note(step=step, weights=weights(model))
     die(step, "end")
 note(ends=step, weights=weights(model))
 dist.destroy_process_group()
