@@ -10,7 +10,8 @@ this works while the interpreter's lock is held. The caller calls :meth:`StackDu
 
 The signal is never sent where the rank has no handler for it: the default action is death. Nor
 where it has closed the file: the handler writes to a number, which may be that of its checkpoint or
-of a connection by then (the helper opens the file again). In the
+of a connection by then (the helper opens the file again). Nor where all such signals have a
+handler: it is one of the script, which may save and exit in there. In the
 main thread it ends a sleep in C, and with it perhaps the hang. So a thread of the rank
 (``look_helper.py``) is asked first, or given the signal, where it can be.
 """
@@ -40,6 +41,8 @@ _SLOW_POLL_S = 0.005
 """The same, when the dump is late."""
 _STACKS_BYTES_MAX = 256 * 1024
 _SIGSTOP = 19
+_DUMP_SIGNALS = range(41, 65)
+"""From SIGRTMIN+7 to SIGRTMAX: one of these, which had no handler, dumps the stacks."""
 _CLOSED = "the rank has closed the file for its stacks"
 
 
@@ -107,6 +110,8 @@ class StackDump:
         if not self.state.catches(self._signum):
             self.has_handler = False
             return f"the rank has no handler for signal {self._signum} (any more)"
+        if all(map(self.state.catches, _DUMP_SIGNALS)):
+            return "the rank handles all signals itself, and none may be sent"
         try:
             self._before_bytes = os.stat(self.path).st_size
         except OSError as error:

@@ -119,6 +119,25 @@ def test_a_file_that_took_the_number_of_a_closed_one_gets_no_stacks(
     assert checkpoint.read_text() == ""
 
 
+def test_a_rank_that_handles_all_signals_is_sent_none(
+    victim: Callable[[str], proc.Process], path: str
+) -> None:
+    """Its handler is in the place of the one for stacks, and may save and exit, as here."""
+    handles_all = (
+        "import os\n"
+        "    for number in signal.valid_signals() - {9, 19, 32, 33}:\n"
+        "        signal.signal(number, lambda *_: os._exit(1))"
+    )
+    process = victim(f"{handles_all}\n    {SLEEP}")
+    until(lambda: proc.process_state(process.pid).catches(64))
+    dump = StackDump(process, SIGNUM, path, time.monotonic())
+
+    assert collect(dump) == ""
+    assert dump.why_not == "the rank handles all signals itself, and none may be sent"
+    assert dump.has_handler
+    assert not process.has_ended()
+
+
 def test_only_the_new_part_of_the_file_is_shown(
     victim: Callable[[str], proc.Process], path: str
 ) -> None:
