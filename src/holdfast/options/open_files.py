@@ -13,7 +13,8 @@ from holdfast.base.pure.value import Value
 
 _OF_LAUNCHER = 64
 """Besides its ranks, at any moment of a cycle; in a large job the leader has more."""
-_OF_MONITOR = 2
+_OF_MONITOR = 4
+"""A rank's socket, connection and page, and the connection to its parked interpreter."""
 
 
 class Affordable(Value):
