@@ -91,9 +91,7 @@ def only_rank_without_environment() -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-def meet(
-    store: Any, rank: int, attach: Attach, timeout_s: float, report_s: float
-) -> tuple[Client, Meeting]:
+def meet(store: Any, rank: int, attach: Attach, timeout_s: float) -> tuple[Client, Meeting]:
     """Connect to the guard of this node, attached, and find the coordinator.
 
     Args:
@@ -101,7 +99,6 @@ def meet(
         rank: Of this process.
         attach: Settings for the guard, without the place of the coordinator.
         timeout_s: How long to wait for rank 0.
-        report_s: After so long one rank per node logs that it waits.
 
     Raises:
         BarrierTimeout: Rank 0 did not come in time.
@@ -124,8 +121,7 @@ def meet(
         store.set(f"{key}/{number}", json.dumps([token, own, port]))
         return client, meeting
     try:
-        with _reporting(rank, report_s):
-            meeting = _find_meeting(store, key, monotonic() + timeout_s)
+        meeting = _find_meeting(store, key, monotonic() + timeout_s)
     except RuntimeError as error:
         raise BarrierTimeout(
             f"rank {rank}: rank 0 did not come to the store within {timeout_s:g} s "
@@ -151,12 +147,12 @@ def _came(meeting: Meeting, rank: int) -> str:
 
 
 @contextlib.contextmanager
-def _reporting(rank: int, after_s: float) -> Iterator[None]:
-    """Inside, one rank of this node logs that it waits for rank 0."""
+def waiting_for_rank_0(rank: int, after_s: float) -> Iterator[None]:
+    """Inside, one rank of this node logs after ``after_s`` that it waits for rank 0."""
     text = f"waiting for rank 0, which did not come within {after_s:g} s"
     timer = threading.Timer(after_s, log.warning, [text])
     timer.daemon = True
-    if rank == 1 or os.environ.get("LOCAL_RANK", "0") == "0":
+    if rank == 1 or (rank > 1 and os.environ.get("LOCAL_RANK", "0") == "0"):
         timer.start()
     try:
         yield

@@ -45,6 +45,7 @@ from holdfast.inplace.bootstrap import (
     meet,
     only_rank_without_environment,
     reached_at,
+    waiting_for_rank_0,
 )
 from holdfast.inplace.cuda import context_problem
 from holdfast.inplace.interrupt import InterruptError, MainThreadInterrupt
@@ -159,10 +160,10 @@ class RestartableCall:
         given = dict(arguments.store_kwargs or {})
         if issubclass(arguments.store_factory, TCPStore):
             given.setdefault("timeout", dt.timedelta(seconds=join_s))
-        self._bootstrap = arguments.store_factory(**given)
-        attach = self._attachment(page.fd)
-        store, rank = self._bootstrap, self._state.rank
-        client, self._meeting = meet(store, rank, attach, join_s, barrier_s)
+        rank = self._state.rank
+        with waiting_for_rank_0(rank, barrier_s):
+            self._bootstrap = store = arguments.store_factory(**given)
+            client, self._meeting = meet(store, rank, self._attachment(page.fd), join_s)
         # Until the guard writes it: a guard that is stopped before it answers is noticed, too.
         page.words[layout.LEASE_UNTIL] = page.words[layout.LEASE_UNTIL] or monotonic() + barrier_s
         exits.enter_context(self._gloo_listens_where_it_is_reached())

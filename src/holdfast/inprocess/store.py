@@ -16,6 +16,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -29,6 +30,7 @@ from holdfast.inprocess.exception import BarrierError, BarrierOverflow, BarrierT
 from holdfast.inprocess.exception import TimeoutError as RestartTimeoutError
 from holdfast.net.address import way_to_endpoint
 from holdfast.net.pure.address import Endpoint
+from holdfast.net.reach import PeerUnreachableError, connect_when_reachable
 
 __all__ = [
     "BarrierError",
@@ -187,6 +189,8 @@ class TCPStore(StoreMixin, torch_private.TCPStore):
             )
 
         def host_or_join() -> None:
+            if not is_host:
+                _await_host(way_to_endpoint(host), number, wait_s)
             try:
                 become(is_master=is_host)
             except DistNetworkError as error:
@@ -210,6 +214,17 @@ class TCPStore(StoreMixin, torch_private.TCPStore):
     def critical_ranks(self) -> tuple[int, ...]:
         """Rank 0, which hosts the store; none, where ``torchrun``'s agent does."""
         return () if self._has_agent else (0,)
+
+
+def _await_host(host: str, port: int, within_s: float) -> None:
+    """Wait for a process that listens there.
+
+    torch tries again after pauses that double up to a minute: all ranks would begin so much later.
+    """
+    try:
+        connect_when_reachable(host, port, within_s, threading.Event()).close()
+    except PeerUnreachableError as error:
+        raise DistNetworkError(str(error)) from error
 
 
 def _from_env(name: str, world_size: int, of_one: str) -> str:

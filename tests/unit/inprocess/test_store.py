@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.distributed as dist
 
+from holdfast.base import torch_private
 from holdfast.inplace.bootstrap import only_rank_without_environment
 from holdfast.inprocess import Compose
 from holdfast.inprocess.rank_assignment import (
@@ -280,3 +283,38 @@ def test_one_of_many_processes_is_not_taken_for_the_only_rank(
         only_rank_without_environment(),
     ):
         pytest.fail("entered")
+
+
+def test_a_rank_looks_for_a_host_that_is_late_every_second_at_least(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Torch waits up to a minute between two attempts, so it is to find a process that listens."""
+    made, make = [], torch_private.TCPStore.__init__
+
+    def host_elsewhere(self: object, **given: Any) -> None:
+        made.append(given["port"])
+        make(self, **{**given, "port": 0, "is_master": True})
+
+    monkeypatch.setattr(torch_private.TCPStore, "__init__", host_elsewhere)
+    monkeypatch.setenv("RANK", "1")
+    with socket.socket() as listener, ThreadPoolExecutor(1) as pool:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        joins = pool.submit(TCPStore, "127.0.0.1", port, 2)
+        with pytest.raises(FutureTimeoutError):
+            joins.result(0.3)
+        assert made == []
+        listener.listen()
+        joins.result(BOUND_S)
+
+    assert made == [port]
+
+
+def test_a_host_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the address that was tried, and for how long."""
+    monkeypatch.setenv("RANK", "1")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        with pytest.raises(dist.DistNetworkError, match=rf"127.0.0.1:{port} could not be reached"):
+            TCPStore("127.0.0.1", port, 2, dt.timedelta(seconds=0.2))
