@@ -406,6 +406,15 @@ def test_sections_that_a_function_left_open_are_closed_when_it_is_called_again(
     client.start_section("step")
 
 
+def test_a_thread_that_saves_through_a_restart_may_end_its_section_after_that(client) -> None:
+    """Its save is complete, and the restart has closed the section. Twice is an error again."""
+    client.start_section("step")
+    progress_module.end_sections_since(0.0)
+    client.end_section("step")
+    with pytest.raises(RankMonitorClientError, match="'step' is not open"):
+        client.end_section("step")
+
+
 def test_a_step_that_is_done_while_the_script_begins_to_report_does_not_fail(
     monitor, monkeypatch
 ) -> None:

@@ -140,6 +140,7 @@ class ReportsProgress:
         "__weakref__",
         "_acquire",
         "_clocks",
+        "_closed_by_restart",
         "_last_heartbeat",
         "_last_step",
         "_lock",
@@ -171,6 +172,7 @@ class ReportsProgress:
         self._disarmed = False  # in a forked child, which must not speak for the rank
         self._sections: dict[str, Section] = {}
         self._warned: set[str] = set()
+        self._closed_by_restart: set[str] = set()
         clients.add(self)
 
     def _make_lock(self) -> None:
@@ -342,6 +344,7 @@ class ReportsProgress:
             for section in self._open_sections():
                 if self._clocks[section].opened_at >= at:
                     self.end_section(section)
+                    self._closed_by_restart.add(section)
 
     def _expect_no_heartbeat(self) -> None:
         if self._words is not None:
@@ -379,6 +382,9 @@ class ReportsProgress:
                 f"section {section!r} is open already, since {age_s:.3f} s; "
                 "end it before starting it again (its time counts from its first start)"
             )
+        elif section in self._closed_by_restart:
+            # Another thread, which saves, may go on through the restart: its end comes later.
+            self._closed_by_restart.discard(section)
         else:
             self._refuse(
                 f"section {section!r} is not open; open are {self._open_sections() or 'none'}"
