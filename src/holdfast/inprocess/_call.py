@@ -258,13 +258,14 @@ class RestartableCall:
         if directive is not None:
             return directive
         if self._state.rank == 0 and self._bootstrap is not None:
-            late = late_ranks(self._bootstrap, self._meeting, self._state.world_size)
-            log.warning(
-                "waiting for %s, which did not come within %g s: %s",
-                count(len(late), "rank"),
-                report_s,
-                text_of(late),
-            )
+            with contextlib.suppress(RuntimeError):  # of the store: no call ends for a report
+                late = late_ranks(self._bootstrap, self._meeting, self._state.world_size)
+                log.warning(
+                    "waiting for %s, which did not come within %g s: %s",
+                    count(len(late), "rank"),
+                    report_s,
+                    text_of(late),
+                )
         return self._session.wait()
 
     def _enter_iteration(self, commit: msg.Commit, function: Callable[[], Any]) -> None:
