@@ -315,6 +315,34 @@ def test_no_first_heartbeat_of_a_spare_is_due_by_default(monitor, client) -> Non
     assert monitor.word(layout.USED_SECTIONS) == 1.0
 
 
+def test_a_rank_that_loses_its_place_is_not_awaited_until_it_has_one_again(monitor, client) -> None:
+    """Nor is the time in between the longest gap of its heartbeats, or of its steps."""
+    client.send_heartbeat()
+    client_module.count_step()
+    armed_at = monitor.word(layout.ARMED_AT)
+    progress_module.stand_by()
+    words = layout.HEARTBEAT_AT, layout.STEPS_BESIDE
+    assert [monitor.word(each) for each in words] == [0.0, 0.0]
+    assert monitor.word(layout.ARMED_AT) > armed_at
+    client.send_heartbeat()
+    client_module.count_step()
+    assert all(monitor.word(each) > 0.0 for each in words)
+    longest = layout.LONGEST_GAP, layout.LONGEST_STEP
+    assert [monitor.word(each) for each in longest] == [-1.0, -1.0]
+
+
+def test_a_spare_that_is_watched_by_its_steps_is_so_again_with_the_next(monitor) -> None:
+    """It makes none meanwhile, and no stall is reported of it."""
+    client = StepClient()
+    client.init_workload_monitoring()
+    client_module.count_step()
+    progress_module.stand_by()
+    assert monitor.word(layout.STEPS) == 0.0
+    client_module.count_step()
+    assert monitor.word(layout.STEPS) == 1.0
+    client.shutdown_workload_monitoring()
+
+
 @pytest.mark.parametrize("origin", ["configured", "loaded", "learned"])
 def test_an_initial_limit_that_was_chosen_is_not_ended_by_a_section(
     make_monitor, one_rank, origin

@@ -12,6 +12,7 @@ re-entrant lock, heartbeats take none.
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import threading
 import weakref
@@ -347,8 +348,15 @@ class ReportsProgress:
                     self._closed_by_restart.add(section)
 
     def _expect_no_heartbeat(self) -> None:
-        if self._words is not None:
-            self._words[USED_SECTIONS] = 1.0
+        words = self._words
+        if words is None:
+            return
+        words[USED_SECTIONS] = 1.0
+        if words[HEARTBEAT_AT]:  # it had a place: the next heartbeat is a first one
+            words[layout.ARMED_AT] = monotonic()
+            words[HEARTBEAT_AT] = 0.0
+            self._last_heartbeat = math.inf  # the time until then is no gap
+        words[layout.STEPS] = words[STEPS_BESIDE] = self._last_step = 0.0
 
     def section(self, name: str) -> Section:
         """A section as a context manager, to be made once and used often.
@@ -430,7 +438,7 @@ def end_sections_since(at: float) -> None:
 
 
 def stand_by() -> None:
-    """This rank is a spare: it sends no heartbeat and opens no section until it takes a place.
+    """This rank is a spare: until it takes a place it sends no heartbeat and makes no step.
 
     A default timeout for the first heartbeat ends as with a section; one that was given stays.
     """
