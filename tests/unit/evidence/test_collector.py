@@ -77,7 +77,7 @@ def test_a_guard_waits_for_stacks_no_longer_than_its_machine_allows(
 ) -> None:
     """A process that has a handler for the signal, and never writes."""
     opened = (tmp_path / "stacks").open("a")
-    monkeypatch.setattr(proc.ProcessState, "catches", lambda *_: True)
+    monkeypatch.setattr(proc.ProcessState, "catches", lambda _, number: number == 50)
     monkeypatch.setattr(proc.Process, "send", lambda *_: True)
     monkeypatch.setattr(proc.Process, "send_to_thread", lambda *_: True)
     process = proc.Process(os.getpid())

@@ -40,7 +40,7 @@ def meet(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(bootstrap, "_host", lambda *_: port)
         monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(restarts))
         attach = Attach(rank, 2, 0, 0, CallTimeouts(), CoordinatorTimeouts())
-        return bootstrap.meet(store, rank, attach, WAIT_S, WAIT_S)[1]
+        return bootstrap.meet(store, rank, attach, WAIT_S)[1]
 
     return call
 
