@@ -74,7 +74,7 @@ from holdfast.inprocess.store import StoreMixin, TCPStore
 from holdfast.net.address import interface_of
 from holdfast.page.page import Page, anonymous_page
 from holdfast.page.pure import page as layout
-from holdfast.watch.rank.rank_progress import end_sections_since, stand_by
+from holdfast.watch.rank.rank_progress import end_sections_since, end_standby, stand_by
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -155,6 +155,7 @@ class RestartableCall:
         exits.enter_context(hosted_stores.hosted_anew(lambda: self._store))
         exits.enter_context(_older_objects_set_aside())
         exits.callback(self._drop_stores)
+        exits.callback(end_standby)
         barrier_s = in_seconds(arguments.barrier_timeout)
         join_s = in_seconds(arguments.join_within)
         given = dict(arguments.store_kwargs or {})
@@ -348,8 +349,6 @@ class RestartableCall:
             if is_active:
                 is_at_start = False
                 self._result = function()
-            else:
-                stand_by()
         except BaseException as error:  # noqa: BLE001 - sorted out below, where nothing interrupts
             outcome = error
         finally:
@@ -363,6 +362,8 @@ class RestartableCall:
                 "a restart was swallowed by %s: let RankShouldRestart pass",
                 "; ".join(delivered.swallowed_at),
             )
+        if outcome is None:  # a spare, or it waits for the others, one of which may save alone
+            stand_by()
         report = ""
         event: machine.Event = msg.Done(self._iteration, self._born, is_active)
         if isinstance(outcome, RankShouldRestart) and delivered.is_requested:

@@ -319,16 +319,29 @@ def test_a_rank_that_loses_its_place_is_not_awaited_until_it_has_one_again(monit
     """Nor is the time in between the longest gap of its heartbeats, or of its steps."""
     client.send_heartbeat()
     client_module.count_step()
-    armed_at = monitor.word(layout.ARMED_AT)
     progress_module.stand_by()
     words = layout.HEARTBEAT_AT, layout.STEPS_BESIDE
     assert [monitor.word(each) for each in words] == [0.0, 0.0]
-    assert monitor.word(layout.ARMED_AT) > armed_at
+    progress_module.end_standby()
+    assert monitor.word(layout.HEARTBEAT_AT) > 0.0
     client.send_heartbeat()
     client_module.count_step()
     assert all(monitor.word(each) > 0.0 for each in words)
     longest = layout.LONGEST_GAP, layout.LONGEST_STEP
     assert [monitor.word(each) for each in longest] == [-1.0, -1.0]
+
+
+def test_where_a_first_heartbeat_is_due_by_a_given_timeout_a_spare_owes_the_next_one(
+    make_monitor, one_rank
+) -> None:
+    """Its time would count from the start of the rank, which is long ago."""
+    monitor = make_monitor(initial_rank_heartbeat_timeout=3600.0)
+    client = RankMonitorClient()
+    client.init_workload_monitoring()
+    client.send_heartbeat()
+    progress_module.stand_by()
+    assert monitor.word(layout.HEARTBEAT_AT) > 0.0
+    client.shutdown_workload_monitoring()
 
 
 def test_a_spare_that_is_watched_by_its_steps_is_so_again_with_the_next(monitor) -> None:
@@ -338,6 +351,8 @@ def test_a_spare_that_is_watched_by_its_steps_is_so_again_with_the_next(monitor)
     client_module.count_step()
     progress_module.stand_by()
     assert monitor.word(layout.STEPS) == 0.0
+    progress_module.end_standby()
+    assert monitor.word(layout.HEARTBEAT_AT) == 0.0
     client_module.count_step()
     assert monitor.word(layout.STEPS) == 1.0
     client.shutdown_workload_monitoring()

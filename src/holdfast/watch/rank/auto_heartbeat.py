@@ -34,6 +34,9 @@ class StepClient(rank_monitor_client.RankMonitorClient):
             words[layout.STEPS] += 1.0
             self.send_heartbeat()
 
+    def _expect_heartbeats(self) -> None:
+        """None comes before the next step."""
+
     def _announce(self, info: RankInfo) -> None:
         """Nothing: logging and stderr belong to the script, so the launcher logs it."""
 

@@ -352,11 +352,15 @@ class ReportsProgress:
         if words is None:
             return
         words[USED_SECTIONS] = 1.0
-        if words[HEARTBEAT_AT]:  # it had a place: the next heartbeat is a first one
-            words[layout.ARMED_AT] = monotonic()
+        is_initial_over = words[layout.SECTION_ENDS_INITIAL] or words[layout.STEPS]
+        if words[HEARTBEAT_AT] and is_initial_over:  # the next heartbeat is a first one
             words[HEARTBEAT_AT] = 0.0
             self._last_heartbeat = math.inf  # the time until then is no gap
         words[layout.STEPS] = words[STEPS_BESIDE] = self._last_step = 0.0
+
+    def _expect_heartbeats(self) -> None:
+        if self._words is not None and self._last_heartbeat == math.inf:
+            self._words[HEARTBEAT_AT] = monotonic()
 
     def section(self, name: str) -> Section:
         """A section as a context manager, to be made once and used often.
@@ -438,12 +442,19 @@ def end_sections_since(at: float) -> None:
 
 
 def stand_by() -> None:
-    """This rank is a spare: until it takes a place it sends no heartbeat and makes no step.
+    """This rank waits: until it is called (again) it sends no heartbeat and makes no step.
 
-    A default timeout for the first heartbeat ends as with a section; one that was given stays.
+    A default timeout for the first heartbeat ends as with a section; one that was given stays, and
+    then the one between heartbeats does, too.
     """
     for client in list(clients):
         client._expect_no_heartbeat()  # noqa: SLF001
+
+
+def end_standby() -> None:
+    """The rank waits no more; one that has sent heartbeats sends them again."""
+    for client in list(clients):
+        client._expect_heartbeats()  # noqa: SLF001
 
 
 # ---------------------------------------------------------------------- iterations
