@@ -1099,8 +1099,8 @@ def test_torchs_manager_of_shared_memory_ends_by_itself_and_holds_up_no_restart(
         import os, pathlib, sys, time
         os.setsid()
         open("/proc/self/comm", "w").write("torch_shm_manager")
-        print(flush=True)
         parent = os.getppid()
+        print(flush=True)  # from here on its rank may end
         while os.getppid() == parent or not pathlib.Path("again").exists():
             time.sleep(0.01)
         time.sleep(0.2)
