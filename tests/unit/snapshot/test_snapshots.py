@@ -479,17 +479,23 @@ def test_a_state_that_outgrows_its_memory_asks_for_more(
     assert data["y"].sum() == 200_000
 
 
-def test_a_state_that_outgrows_all_memory_ends_snapshots_and_not_the_training(
-    make: Make, launcher: SnapshotLauncher, caplog: pytest.LogCaptureFixture
-) -> None:
-    """And older ones go: the next restart may be thousands of steps and many checkpoints later."""
+def outgrown(make: Make, launcher: SnapshotLauncher) -> tuple[Snapshots, dict[str, Any]]:
+    """A training with one snapshot, whose state has outgrown all that its launcher gives."""
     data: dict[str, Any] = {"x": torch.zeros(10)}
     snapshots = make(data=data)
     snapshots.restore()
     take(snapshots, 1)
     launcher.bytes_max = 1 << 18
-    before = os.fstat(launcher.arena(0).fd).st_blocks
     data["y"] = torch.ones(200_000)
+    return snapshots, data
+
+
+def test_a_state_that_outgrows_all_memory_ends_snapshots_and_not_the_training(
+    make: Make, launcher: SnapshotLauncher, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And older ones go: the next restart may be thousands of steps and many checkpoints later."""
+    snapshots, _ = outgrown(make, launcher)
+    before = os.fstat(launcher.arena(0).fd).st_blocks
     steps = itertools.count(2)
     until(lambda: snapshots.take(next(steps)) or caplog.records, "the line")
     assert "none from here on" in caplog.text
@@ -503,12 +509,7 @@ def test_a_state_that_outgrows_all_memory_ends_snapshots_and_not_the_training(
 def test_a_state_that_shrinks_back_into_its_memory_is_held_again(
     make: Make, launcher: SnapshotLauncher
 ) -> None:
-    data: dict[str, Any] = {"x": torch.zeros(10)}
-    snapshots = make(data=data)
-    snapshots.restore()
-    take(snapshots, 1)
-    launcher.bytes_max = 1 << 18
-    data["y"] = torch.ones(200_000)
+    snapshots, data = outgrown(make, launcher)
     assert not snapshots.take(2)
     del data["y"]
     take(snapshots, 3)

@@ -19,8 +19,8 @@ A rank is overdue when **any** running clock is strictly older than its limit, s
 limit is found however many younger ones are open inside it (H-1, H-2). :func:`next_deadline` is
 exact: at that instant the rank is healthy, at every later one overdue, unless it reports meanwhile.
 So no polling is necessary: a reader that sleeps until ``min(next_deadline, now + shortest_limit)``
-misses nothing, because a clock started after ``now`` runs at least ``shortest_limit``. Steps, which
-have no chosen limit, are looked at as often as ``monitor.py`` says.
+misses nothing, because a clock started after ``now`` runs at least ``shortest_limit``. Steps have
+no chosen limit: ``monitor.py`` says how often to look at them.
 """
 
 from __future__ import annotations
