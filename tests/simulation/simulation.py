@@ -713,12 +713,12 @@ class Simulation(World):
             if voter is not one and voter.bound_to is one:
                 self._follows(voter, one)
         self._meet_all()
-        before = self._by_node.get(leads.round.leader)
-        if before is not None and self.scenario.store is None:
-            self._call(one, before, leads.term, self.clock.now)
+        if self.scenario.store is None:
+            for called in leads.called:
+                self._call(one, self._by_node[called.node], leads.term, self.clock.now)
 
     def _call(self, one: SimulatedNode, before: SimulatedNode, term: int, since: float) -> None:
-        """The leader before may have slept, or know of no other: it is called until it answers."""
+        """It may have slept, or know of no other leader: it is called until it answers."""
         are_there = all(it.alive and not it.has_quit for it in (one, before))
         leader, other = one.leader, before.leader  # None: it has stepped down, and looks for one
         if not are_there or leader is None or leader.term != term:

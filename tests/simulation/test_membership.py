@@ -18,6 +18,7 @@ from holdfast.job.pure.cycles import JobCycles
 from holdfast.job.pure.leader import Leader
 from holdfast.job.pure.leader_lease import LeaderLease
 from holdfast.job.pure.leader_messages import Effect, Event, LauncherEnded
+from holdfast.job.pure.leader_search import LeaderSearch
 from holdfast.job.pure.leader_watch import LeaderWatch
 from holdfast.job.pure.lost_leaders import LostLeaders
 from holdfast.job.pure.member import Member, MemberPhase
@@ -676,6 +677,26 @@ def test_no_ranks_outlive_the_lease_of_their_leader_by_its_own_beats(
     monkeypatch.setattr(LeaderLease, "left_s", grants_too_much)
     with pytest.raises(Violation):
         follower_of_a_leader_without_a_lease()
+
+
+def group_that_wakes_with_a_leader_that_formed_no_round() -> None:
+    """It steps down, and each of them asks the others of the group in turn; one leads the rest."""
+    silence(305350963, 16)
+
+
+def only_the_leader_of_the_round(self: LeaderSearch, voters: Any) -> Any:
+    assert self.following.round is not None
+    yield self.following.round.leads_at
+
+
+def test_a_new_leader_finds_those_that_look_for_one_among_themselves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It calls each launcher that they may ask."""
+    group_that_wakes_with_a_leader_that_formed_no_round()
+    monkeypatch.setattr(LeaderSearch, "others", only_the_leader_of_the_round)
+    with pytest.raises(Violation):
+        group_that_wakes_with_a_leader_that_formed_no_round()
 
 
 def leader_that_dies_when_half_have_lost_it() -> None:

@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base import clock
@@ -196,13 +196,13 @@ class NetworkLog(JobLog):
                     self._server.release(node, term, asks=asks, ahead=ahead)
             case ClaimKey():
                 self._claim(effect)
-            case Leads(term, round=last, ended=ended):
+            case Leads(term, called=called):
                 self._leave_link()
                 self._lead()
                 self._events += self._kept
                 self._kept = []
                 if self._election is None:
-                    self._call_others(term, None if last.leader in ended else last.leads_at)
+                    self._call_others(term, called)
             case StepDown():
                 self._step_down()
             case SendOn(addr, port, joins):
@@ -535,8 +535,8 @@ class NetworkLog(JobLog):
                 self._events.append(Deposed(f"the launcher at {where} leads it, in term {term}"))
         self._on_news()
 
-    def _call_others(self, term: int, before: Successor | None) -> None:
-        """One that starts at the endpoint later; and the leader before, which may have slept."""
+    def _call_others(self, term: int, called: Iterable[Successor]) -> None:
+        """One that starts at the endpoint later; and these, which may be asleep."""
         assert self._loop is not None
         assert self._own is not None
         assert self._server is not None
@@ -555,11 +555,9 @@ class NetworkLog(JobLog):
             about = at, self._finder, own, make_link, self._wake
             return LeaderCall(*about, once=once, pause_s=pause_s)
 
-        calls = {}
-        if before is not None and before.port:
-            pause_s = Pace.of(place.silence_s).call_pause_s
-            at = before.addr, before.port
-            calls[at] = call(at, once=True, pause_s=pause_s)
+        pause_s = Pace.of(place.silence_s).call_pause_s
+        addresses = ((one.addr, one.port) for one in called)
+        calls = {at: call(at, once=True, pause_s=pause_s) for at in addresses}
         calls.pop(own, None)  # it has led before
         if self._server.port != place.port:  # else this launcher has it
             calls[endpoint] = call(endpoint, once=False, pause_s=lambda _: CALL_S)

@@ -1554,7 +1554,18 @@ def test_a_leader_goes_on_with_the_cycle_the_budget_and_the_ranks_of_the_one_bef
     last = Round(3, places, term=1, restarts_used=2, restarts_left=3)
     rules = Rules(NodePolicy(2, 3), max_restarts=5, restarts_period_s=period_s)
     offers = tuple(Offer(n, 2, Join(n, desc(n), 3), last.version, True) for n in ("n1", "n2"))
-    about = last, (last.electorate,), offers, None, 0.0, 0.0, frozenset({"n0"}), 7, "it has died"
+    about = (
+        last,
+        (last.electorate,),
+        offers,
+        None,
+        0.0,
+        0.0,
+        frozenset({"n0"}),
+        7,
+        "it has died",
+        "n0",
+    )
     leader = Leader(rules, Pace(), "n1", Leads(2, *about), moves_by_silence=False)
     found = [*leader.handle(Begin(), 0.0), *leader.handle(TimePassed(), 60.0)]
     [formed] = (one for one in found if isinstance(one, Round))

@@ -308,6 +308,51 @@ def test_a_majority_elects_once_and_only_with_the_candidate_s_own_vote() -> None
     assert one.handle(TimePassed(), 100.0) == []
 
 
+def test_a_new_leader_calls_those_that_may_lead_or_be_asked_and_gave_it_no_vote() -> None:
+    """A successor that was elected before, and formed no round, may lead some of them still."""
+    one, _ = leaderless("c")
+    one.handle(PeerDied("b"), 1.3)
+    one.handle(offer("d", 2), 1.4)
+    [leads] = one.handle(offer("e", 2), 1.5)
+    assert isinstance(leads, Leads)
+    assert (leads.leader, leads.called) == ("a", ())
+
+    one = following()
+    one.handle(LeaderSilent("nothing came from it for 5.0 s", 9.5), 1.0)
+    one.handle(Ready(join("c")), 1.2)
+    one.handle(NotReached("b"), 1.3)
+    one.handle(offer("d", 2), 1.4)
+    [leads] = one.handle(offer("e", 2), 1.5)
+    assert isinstance(leads, Leads)
+    assert leads.called == (Successor("a", "a", 1), Successor("b", "b", 1))
+
+
+def test_it_names_the_leader_that_was_lost_last_though_that_has_formed_no_round() -> None:
+    one, _ = leaderless("d")
+    one.handle(Reached("b"), 1.3)
+    one.handle(Follows(), 1.4)
+    one.handle(LeaderSilent("nothing came from it for 5.0 s", 9.5), 9.0)
+    one.handle(Ready(join("d")), 9.1)
+    one.handle(NotReached("c"), 9.2)
+    one.handle(offer("c", 3), 9.3)
+    found = one.handle(offer("e", 3), 9.4)
+    [leads] = [it for it in found if isinstance(it, Leads)]
+    assert (leads.leader, leads.round.leader) == ("b", "a")
+    assert [it.node for it in leads.called] == ["b"]
+
+
+def test_a_leader_that_is_found_after_it_has_called_is_not_the_first_to_be_asked_when_lost() -> (
+    None
+):
+    one, _ = leaderless("d")
+    one.handle(Reached("b"), 1.3)
+    one.handle(LeaderKnown(1, Successor("b", "b", 1)), 1.35)
+    one.handle(Follows(), 1.4)
+    one.handle(LeaderSilent("nothing came from it for 5.0 s", 9.5), 9.0)
+    [approach] = one.handle(Ready(join("d")), 9.1)
+    assert approach == Approach(Successor("c", "c", 1))
+
+
 def test_two_of_five_elect_nobody_and_have_their_votes_back() -> None:
     one, _ = leaderless("b")
     assert one.handle(offer("c", 1), 1.3) == []

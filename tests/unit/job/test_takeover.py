@@ -33,7 +33,9 @@ def takeover(*offers: Offer) -> Takeover:
     forming.open(3, RANKS_UNTIL)
     ended = frozenset("a")
     electorates = (LAST.electorate,)
-    leads = Leads(2, LAST, electorates, offers, None, RANKS_UNTIL, 0.0, ended, 0, "it has died")
+    leads = Leads(
+        2, LAST, electorates, offers, None, RANKS_UNTIL, 0.0, ended, 0, "it has died", "a"
+    )
     one = Takeover(leads, forming, lease)
     one.begin(leads, 1.0)
     return one

@@ -4,7 +4,9 @@ After the death of a leader another launcher leads, somewhere else. A scheduler 
 one again (a pod of Kubernetes, a task of Slurm); at the endpoint it would lead a job of its own.
 It is called each second for as long as the job lives: one that starts there would form a cycle.
 And a leader that was silent may have slept: when it wakes, its ranks are beside those of the next.
-That one is called until it has answered, and more and more rarely (:meth:`.Pace.call_pause_s`).
+That one is called until it has answered, and more and more rarely (:meth:`.Pace.call_pause_s`). So
+is each successor that gave no vote (:meth:`.LeaderSearch.others`): launchers that wake together may
+ask none but each other.
 """
 
 from __future__ import annotations

@@ -13,13 +13,14 @@ Pure. Times are seconds on the launcher's clock. In this order:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from holdfast.base.pure.value import Value
 from holdfast.job.pure import turns
 from holdfast.job.pure.following import Following
 from holdfast.job.pure.lost_leaders import LostLeaders
-from holdfast.job.pure.membership import Join, Successor
+from holdfast.job.pure.membership import Join, Successor, elector
 from holdfast.job.pure.timing import Pace
 
 
@@ -59,6 +60,12 @@ class LeaderSearch:
         """The leader is lost."""
         self._tried, self._has_tried_leader, self._was_in_vain = 0, False, False
         self._retries_former_at, self.known = 0.0, None
+
+    def end(self, leads_at: Successor) -> None:
+        """This launcher leads."""
+        self.resumes_at = None
+        if self.ahead is not None and turns.is_one(self.ahead.node, leads_at.node):
+            self.ahead = None  # the first to be asked when it is lost, else
 
     # ------------------------------------------------------------ events
     def found_later_round(self, join: Join) -> None:
@@ -116,6 +123,22 @@ class LeaderSearch:
         self._tried, self._has_tried_leader = 0, False
         self.resumes_at = now + self.pace.beat_s
         return Turn(None, term)
+
+    def others(self, voters: Iterable[str]) -> Iterator[Successor]:
+        """Launchers that gave this one no vote, and to which those come that look for a leader.
+
+        The leader before may have led others meanwhile. A successor of the last round may lead, or
+        be the one that others vote for in their turns, and never come to ask here.
+        """
+        formed, before = self.following.round, self.following.leads_at
+        assert formed is not None
+        known = {*map(elector, voters)}
+        for one in (before, formed.leads_at, *formed.successors):
+            if one is None or not one.port or one.node in self.lost.ended:
+                continue
+            if elector(one.node) not in known:
+                known.add(elector(one.node))
+                yield one
 
     def _former(self, own: Join) -> Successor | None:
         """It may lead the others, and be there again; or this one has led, and knows most."""

@@ -232,7 +232,8 @@ class Succession:
             return  # it leads, and was only approached: it knows nothing of this launcher
         self._following.find(leads_at, now)
         self.allegiance, self._candidate, self._ready = Allegiance.FOLLOWING, None, None
-        self._search.resumes_at = self._bound_until = None
+        self._search.end(leads_at)
+        self._bound_until = None
         self._effects += self._votes.release_all(self.term + 1)
         self._votes.keep()
         self._effects.append(LeaderFound(now - self._given_at))
@@ -482,5 +483,7 @@ class Succession:
                 frozenset(lost.ended),
                 max(offer.incident for offer in offers),
                 lost.text,
+                following.leader,
+                tuple(self._search.others(offer.node for offer in offers)),
             )
         )

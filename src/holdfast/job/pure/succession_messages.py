@@ -159,6 +159,9 @@ class Leads(Value):
         ended: Launchers that are.
         incident: Number of the last one.
         text: How the leader was lost, for people.
+        leader: The node that led, as far as this launcher knows: it may have formed no round.
+        called: Launchers that may lead without knowing of this one, or be asked by those that look
+            for a leader: all are called.
     """
 
     term: int
@@ -171,6 +174,8 @@ class Leads(Value):
     ended: frozenset[str]
     incident: int
     text: str
+    leader: str
+    called: tuple[msg.Successor, ...] = ()
 
 
 ToShell = Approach | Give | LeaveLeader | Release | ClaimKey | Leads

@@ -452,7 +452,7 @@ class Launcher:
         follow = "follow it, which the key names" if by_key else "have voted for it"
         text = (
             f"this launcher leads the job now, in term {leads.term}: {votes} of "
-            f"{len(electorate)} launchers {follow}. {leads.round.leader}, which led it, is lost "
+            f"{len(electorate)} launchers {follow}. {leads.leader}, which led it, is lost "
             f"({leads.text})"
         )
         self._effects.append(Note("warning", text))
