@@ -329,13 +329,15 @@ sys.exit(1 if (cycle, rank) == ("0", "0") else 0)
 
 
 def test_only_the_ranks_asked_for_are_shown(ft: Launcher) -> None:
-    """--local-ranks-filter."""
+    """--local-ranks-filter; and each line begins as --log-line-prefix-template says."""
     script = ft.script('import os; print("rank", os.environ["RANK"])')
+    prefix = "--tee=1", "--log-line-prefix-template=${hostname}:${rank}: "
 
-    job = ft.start("--nproc-per-node=3", "--local-ranks-filter=0,2", script)
+    job = ft.start("--nproc-per-node=3", "--local-ranks-filter=0,2", *prefix, script)
 
     assert job.wait() == 0
-    assert sorted(job.stdout.splitlines()) == ["rank 0", "rank 2"]
+    host = os.uname().nodename
+    assert sorted(job.stdout.splitlines()) == [f"{host}:0: rank 0", f"{host}:2: rank 2"]
 
 
 def test_a_signal_reaches_the_ranks_and_they_get_their_time(ft: Launcher) -> None:

@@ -60,7 +60,7 @@ __all__ = [
     "Work",
 ]  # of torch, for others
 
-TRIED = ("2.9", "2.11", "2.13", "2.15")
+TRIED = ("2.9", "2.11", "2.13", "2.14", "2.15")
 """The minor versions of torch that the whole of :data:`NAMES` was compared with."""
 
 

@@ -200,6 +200,10 @@ def _launch(args: Sequence[str] | None, *, is_program: bool) -> int:
 
             text = describe_config(arguments, shows_all=arguments.print_config_all)
             return _print(f"{text}\n")
+        if arguments.print_completion:
+            from holdfast.options.completion import script_for  # noqa: PLC0415
+
+            return _print(script_for(arguments.print_completion))
         plan = make_plan(arguments, os.environ)
         if args is None:  # else the environment is a program's, which may launch again
             drop_secret(os.environ)  # no child needs it

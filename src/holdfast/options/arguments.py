@@ -75,7 +75,7 @@ def parse_args(
             warnings.append(f"{name} is an old name, write {option.name}")
     warnings += _unread(env)
     asks_only = result.version or result.print_config or result.print_config_all
-    if script is None and not asks_only:
+    if script is None and not asks_only and not result.print_completion:
         raise UsageError(f"no script to run; usage: {USAGE}")
     if result.no_python and result.module and not result.run_path:
         raise UsageError("--no-python and --module exclude each other: a module needs python")

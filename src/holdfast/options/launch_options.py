@@ -216,6 +216,13 @@ LAUNCH_OPTIONS = [
             "all",
         ),
         _torch(
+            "--log-line-prefix-template",
+            _TEXT,
+            "",
+            "Start of each teed line; knows ${role_name}, ${rank}, ${local_rank} and ${hostname}",
+            "[${role_name}${local_rank}]:",
+        ),
+        _torch(
             "--duplicate-stdout-filters",
             forms.CommaList(),
             [],
@@ -274,6 +281,14 @@ LAUNCH_OPTIONS = [
             "The same for all options",
             env=(),
         ),
+        _torch(
+            "--print-completion",
+            Choice(["bash", "zsh", "tcsh"]),
+            None,
+            "Print a script that completes these options in a shell, and exit; the package shtab "
+            "makes it",
+            env=(),
+        ),
     ),
 ]
 
@@ -284,5 +299,6 @@ TORCHRUNS = (
         for each in LAUNCH_OPTIONS
         if each.group != "Help" and each.name not in _NOT_TORCHRUNS
     ),
+    "--print-completion",
 )
 """Names of torchrun's options; they may be abbreviated."""

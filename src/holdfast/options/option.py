@@ -122,7 +122,7 @@ class Arguments(SimpleNamespace):
 
     Attributes:
         training_script: The script, module or program; ``None`` only with ``print_config``,
-            ``print_config_all`` or ``version``.
+            ``print_config_all``, ``print_completion`` or ``version``.
         training_script_args: The words after it.
         origins: For each option given, by attribute, where.
         warnings: For the user, each once.

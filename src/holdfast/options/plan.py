@@ -96,7 +96,7 @@ class LaunchPlan:
         stdin_rank: Local rank that reads the launcher's stdin.
         n_carried: Local ranks below this one may write through the launcher; the others have its
             own stdout and stderr, as it may not open enough files.
-        log_line_prefix_template: Starts a teed line; knows role_name, rank and local_rank.
+        log_line_prefix_template: Of a teed line; knows role_name, rank, local_rank, hostname.
         counts_steps: Optimizer steps are watched while no timeout of a rank runs.
         start_hook: Settings for the first lines of a rank; None: it is no Python.
         warm: How ranks restart from parked interpreters; ``None``: they don't.
@@ -260,9 +260,9 @@ def make_plan(
         n_carried=fits.n_carried,
         duplicate_stdout_filters=tuple(filter(None, args.duplicate_stdout_filters)),
         duplicate_stderr_filters=tuple(filter(None, args.duplicate_stderr_filters)),
-        log_line_prefix_template=environ.get(
-            "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", DEFAULT_PREFIX
-        ),
+        log_line_prefix_template=args.log_line_prefix_template
+        or environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
+        or DEFAULT_PREFIX,
         virtual_local_rank=args.virtual_local_rank,
         warm=warm,
         why_cold=why_cold,

@@ -406,6 +406,21 @@ def test_output_options_are_carried_over():
 
 
 @pytest.mark.parametrize(
+    ("line", "variable", "template"),
+    [
+        ("--log-line-prefix-template ${hostname}: train.py", "${rank}|", "${hostname}:"),
+        ("--log-line-prefix-template= train.py", "${rank}|", "${rank}|"),
+        ("train.py", "", "[${role_name}${local_rank}]:"),
+    ],
+)
+def test_the_start_of_a_teed_line_is_the_option_s_then_the_variable_s_then_torchrun_s(
+    line, variable, template
+):
+    result = plan(line, {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": variable})
+    assert result.log_line_prefix_template == template
+
+
+@pytest.mark.parametrize(
     ("line", "rank"),
     [
         ("", 0),

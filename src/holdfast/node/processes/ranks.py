@@ -397,7 +397,10 @@ class Ranks:
     def _prefix(self, place: RankPlace) -> bytes:
         template = Template(self._plan.log_line_prefix_template)
         return template.safe_substitute(
-            role_name=self._plan.role, rank=place.rank, local_rank=place.local_rank
+            role_name=self._plan.role,
+            rank=place.rank,
+            local_rank=place.local_rank,
+            hostname=os.uname().nodename,
         ).encode()
 
 
