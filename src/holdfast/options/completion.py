@@ -1,39 +1,53 @@
 """The script that completes the options of ``ft_launcher`` in a shell: ``--print-completion``.
 
-It is made by `shtab <https://docs.iterative.ai/shtab>`_, as torchrun's is, and which need not be
+It is made by `shtab <https://github.com/tqdm/shtab>`_, as torchrun's is, which need not be
 installed where jobs run.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 from types import ModuleType
+from typing import Any
 
 from holdfast.errors import ConfigError
-from holdfast.options.help import make_parser
-from holdfast.options.options import BY_DEST
+from holdfast.options.options import OPTIONS
 from holdfast.options.values import Choice
 
 
 def script_for(shell: str) -> str:
-    """For ``bash``, ``zsh`` or ``tcsh``.
+    """For one of the shells that ``--print-completion`` takes.
 
     Raises:
-        ConfigError: shtab is not installed.
+        ConfigError: shtab is not installed, or too old for this shell.
     """
     shtab = _shtab()
-    parser = make_parser({}, shows_all=True)
-    for action in parser._actions:  # noqa: SLF001 - argparse has no other way to them
-        option = BY_DEST.get(action.dest)
-        if option is not None and isinstance(option.kind, Choice):
-            action.choices = option.kind.words
-        names = action.option_strings
-        long = [name for name in names if name.startswith("--")][:1]  # the others mean the same
-        action.option_strings = [*[name for name in names if not name.startswith("--")], *long]
-        if not names:
-            action.help, action.complete = "", shtab.FILE  # type: ignore[attr-defined]
-    text: str = shtab.complete(parser, shell=shell)
+    if shell not in shtab.SUPPORTED_SHELLS:
+        known = ", ".join(shtab.SUPPORTED_SHELLS)
+        raise ConfigError(
+            f"--print-completion {shell}: shtab {shtab.__version__} here knows only {known}: "
+            "pip install --upgrade shtab"
+        )
+    text: str = shtab.complete(_parser(shtab.FILE), shell=shell)
     return text
+
+
+def _parser(files: object) -> argparse.ArgumentParser:
+    """Each option in one spelling, with the words that it takes; the script is a file."""
+    parser = argparse.ArgumentParser("ft_launcher")
+    parser.add_argument("--help-all", action="store_true", help="Print the help of all options")
+    for option in OPTIONS:
+        names = [option.short, option.name] if option.short else [option.name]
+        more: dict[str, Any] = {"help": option.help.replace("%", "%%")}
+        if option.kind is None:
+            more["action"] = "store_true"
+        elif isinstance(option.kind, Choice):
+            more["choices"] = option.kind.words
+        parser.add_argument(*names, **more)
+    script = parser.add_argument("script", nargs="*", help="The script, and its arguments")
+    script.complete = files  # type: ignore[attr-defined]
+    return parser
 
 
 def _shtab() -> ModuleType:

@@ -283,7 +283,7 @@ LAUNCH_OPTIONS = [
         ),
         _torch(
             "--print-completion",
-            Choice(["bash", "zsh", "tcsh"]),
+            Choice(["bash", "zsh", "tcsh", "fish", "powershell"]),
             None,
             "Print a script that completes these options in a shell, and exit; the package shtab "
             "makes it",

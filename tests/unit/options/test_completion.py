@@ -36,10 +36,18 @@ def test_bash_completes_the_words_that_an_option_takes() -> None:
     assert completed(["ft_launcher", "--start-method", "fork"]) == ["fork", "forkserver"]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh", "fish", "powershell"])
 def test_each_shell_has_a_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--print-completion", shell]) == 0
     assert "ft_launcher" in capsys.readouterr().out
+
+
+def test_a_shell_that_an_older_shtab_does_not_know_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shtab.SUPPORTED_SHELLS", ["bash", "zsh", "tcsh"])
+    with pytest.raises(ConfigError, match=r"fish: shtab .* knows only bash, zsh, tcsh: "):
+        script_for("fish")
 
 
 def test_without_shtab_one_line_says_what_to_install(
