@@ -8,8 +8,10 @@ from itertools import product
 import pytest
 
 from holdfast.job.pure.assign import Policy as NodePolicy
+from holdfast.job.pure.beats import ANSWERING_NODES, Beats
 from holdfast.job.pure.leader_watch import LeaderWatch
 from holdfast.job.pure.member import Member
+from holdfast.job.pure.membership import LeaderBeat
 from holdfast.job.pure.rules import Rules
 from tests.simulation.kernel import Violation
 from tests.simulation.random_silences import random_silences
@@ -62,6 +64,33 @@ def test_the_simulator_finds_a_leader_whose_node_is_held_to_its_own_messages(
     monkeypatch.setattr(LeaderWatch, "_grant", grants_by_its_own_messages)
     with pytest.raises(Violation, match=r"2 cycles|exits with 1"):
         asleep(2, seeds)
+
+
+def large_job_of_which_one_wakes_first() -> None:
+    """It asks, and only a leader that has a lease can give it more time."""
+    hosts = range(ANSWERING_NODES + 2)
+    rules = Rules(NodePolicy(len(hosts), len(hosts)), max_restarts=20, first_last_call_s=1.0)
+    sleeps = tuple(Suspend(8.0, host, 38.0 if host == hosts[-1] else 42.0) for host in hosts)
+    scenario = Scenario(
+        len(hosts), rules, faults=sleeps, work_s=20.0, must_succeed=True, most_cycles=1
+    )
+    Simulation(scenario).run()
+
+
+def answers_in_turn(self: Beats, beat: LeaderBeat, now: float) -> None:
+    answer(self, beat.but(lease_s=1.0), now)
+
+
+answer = Beats.on_leader_beat
+
+
+def test_in_a_large_job_too_a_launcher_that_wakes_first_keeps_its_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    large_job_of_which_one_wakes_first()
+    monkeypatch.setattr(Beats, "on_leader_beat", answers_in_turn)
+    with pytest.raises(Violation, match="2 cycles"):
+        large_job_of_which_one_wakes_first()
 
 
 def asleep_without_a_leader() -> None:

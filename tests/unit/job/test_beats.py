@@ -55,6 +55,13 @@ def test_in_a_large_job_launchers_answer_one_after_the_other() -> None:
     assert ends[-1] < 1.0 + PACE.beat_s / 2
 
 
+def test_a_leader_without_a_lease_is_answered_at_once_in_a_large_job_too() -> None:
+    """All have slept, say, and some wake first and ask: it can give them no time before."""
+    one = the_last_to_answer()
+    one.on_leader_beat(LeaderBeat(number=2, lease_s=0.0), 1.5)
+    assert one.at == 1.5
+
+
 def the_last_to_answer() -> Beats:
     """Of a large job; it has sent a message, and then been sent a beat of its leader."""
     one, nodes = Beats(PACE), 2 * ANSWERING_NODES

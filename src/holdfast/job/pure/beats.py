@@ -2,8 +2,9 @@
 
 Pure. Times are seconds on the launcher's clock. A beat goes out where no other message did for
 ``beat_s``, and sooner as the answer to a beat of the leader: its lease counts those. In a large job
-launchers answer one after the other. Neither another message nor the leader's next beat, which may
-come soon, puts an answer off.
+launchers answer one after the other, but at once where the leader has no lease: until then it can
+give no time to one that has slept, and asks. Neither another message nor the leader's next beat,
+which may come soon, puts an answer off.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class Beats:
             self._answer_at = now
 
     def on_leader_beat(self, beat: msg.LeaderBeat, now: float) -> None:
-        """Answer it."""
+        """Answer it; at once, if the leader needs that for its lease."""
         self._echo = beat.number
         if self._answers_after is not None and beat.number:
-            self._answer_at = min(self._answer_at, now + self._answers_after)
+            after = self._answers_after if beat.lease_s else 0.0
+            self._answer_at = min(self._answer_at, now + after)
