@@ -699,6 +699,11 @@ def test_a_new_leader_finds_those_that_look_for_one_among_themselves(
         group_that_wakes_with_a_leader_that_formed_no_round()
 
 
+def test_two_groups_that_are_a_bare_majority_together_find_each_other() -> None:
+    """Half of 23 are lost without a word, and those that live begin to look for a leader apart."""
+    silence(1020009077, 22)
+
+
 def leader_that_dies_when_half_have_lost_it() -> None:
     """It leads the other half, until one of these votes with the proof; another still has ranks."""
     rules = Rules(NodePolicy(3, 4), max_restarts=20)

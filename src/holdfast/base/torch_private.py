@@ -434,7 +434,7 @@ def cpus_near_device(mode: str, local_rank: int) -> str:
     from torch.numa import binding  # noqa: PLC0415
 
     choose: Any = binding._get_logical_cpus_to_bind_to  # noqa: SLF001
-    index = next(iter(inspect.signature(choose).parameters))  # torch 2.15: device_index
+    index = next(iter(inspect.signature(choose).parameters))  # torch 2.14: device_index
     options = binding.NumaOptions(affinity_mode=binding.AffinityMode(mode))
     cpus = choose(**{index: local_rank}, numa_options=options)
     return binding._get_ranges_str_from_ints(cpus)  # noqa: SLF001

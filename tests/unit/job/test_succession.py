@@ -579,6 +579,44 @@ def test_it_is_left_alone_for_a_while_when_it_was_not_reached(
     assert one.handle(Released("c", 3), again_at) == [Approach(Successor(node, node, 1))]
 
 
+def asked(one: Succession, effects: list[object], at: float, count: int) -> list[str]:
+    """The next so many that it looks for; none but e is reached, and has votes in vain."""
+    found: list[str] = []
+    while len(found) < count:
+        approaches = [it for it in effects if isinstance(it, Approach)]
+        if not approaches:
+            at = max(at, one.next_deadline() or at)
+            effects = [*one.handle(TimePassed(), at)]
+            continue
+        [approach] = approaches
+        found.append(approach.successor.node)
+        if found[-1] == "e":
+            one.handle(Reached("e"), at)
+            at += PACE.ask_s
+            effects = [*one.handle(Released("e", one.term + 1), at)]
+        else:
+            at += PACE.silence_s / 5
+            effects = [*one.handle(NotReached(found[-1]), at)]
+    return found
+
+
+def test_hosts_that_do_not_answer_are_left_alone_for_the_longer_the_more_there_are() -> None:
+    """Else the one that answers would be one of twelve."""
+    one = following(formed(*"abcdefghijklm"))
+    one.handle(SILENT, 10.0)
+    found = asked(one, one.handle(Ready(join("d")), 10.1), 10.1, 60)
+    assert set(found[:12]) == set("abcefghijklm"), "each of them is asked in the first turn"
+    assert found[12:].count("e") > 12
+
+
+def test_unless_there_is_no_other() -> None:
+    last = dataclasses.replace(FIVE, successors=FIVE.successors[:2])
+    one = following(last)
+    one.handle(SILENT, 10.0)
+    found = asked(one, one.handle(Ready(join("d")), 10.1), 10.1, 9)
+    assert [sorted(found[k : k + 3]) for k in (0, 3, 6)] == [["a", "b", "c"]] * 3
+
+
 def test_a_candidate_asks_it_when_its_own_votes_were_in_vain() -> None:
     one, effects = silent("b")
     assert effects == []

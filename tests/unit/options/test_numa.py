@@ -142,7 +142,7 @@ def test_torch_is_asked_for_each_rank(
     binding = pytest.importorskip("torch.numa.binding")
     name = "_get_numa_node_index_for_gpu_index"
     if not hasattr(binding, name):
-        name = "_get_numa_node_index_for_device_index"  # torch 2.15
+        name = "_get_numa_node_index_for_device_index"  # torch 2.14
     monkeypatch.setattr(binding, name, lambda **index: next(iter(index.values())))
     near = {0: {0, 1}, 1: {2, 3, 7}}
     monkeypatch.setattr(

@@ -5,10 +5,15 @@ Pure. Times are seconds on the launcher's clock. In this order:
 - a launcher that knows more, or leads, as another one has said: *ahead*;
 - itself, if it may lead and others have voted for it;
 - the leader before, out of turn, when a candidate has had its votes in vain: it may lead the
-  others, or need votes to lead again. One that was not reached is left alone for ``silence_s``;
+  others, or need votes to lead again;
 - the successors, one in each term (:mod:`.turns`);
 - the leader before, after the successors, or alone where there are none;
 - none for ``beat_s``, and all again.
+
+A host that is off answers nothing, and each attempt takes a fifth of ``silence_s``. So a launcher
+that was not reached is left alone for a while, the longer the more of them there are, as long as
+others are reached: else two groups, neither of which is enough, try those that are off in turn, and
+are seldom there for each other.
 """
 
 from __future__ import annotations
@@ -22,6 +27,9 @@ from holdfast.job.pure.following import Following
 from holdfast.job.pure.lost_leaders import LostLeaders
 from holdfast.job.pure.membership import Join, Successor, elector
 from holdfast.job.pure.timing import Pace
+
+_TRIED_SHARE = 1 / 3
+"""Of its time a launcher tries others that it did not reach, at most."""
 
 
 class Turn(Value):
@@ -53,13 +61,19 @@ class LeaderSearch:
     _has_tried_leader: bool = field(default=False, init=False)
     _was_in_vain: bool = field(default=False, init=False)
     """A candidate has had votes, and too few: the leader before may have the others."""
-    _retries_former_at: float = field(default=0.0, init=False)
-    """It was not reached: before that it is asked in its turn only, as each time takes seconds."""
+    _has_reached: bool = field(default=False, init=False)
+    """A launcher, since the last pause."""
+    _asked_at: float = field(default=0.0, init=False)
+    """When the last one was asked."""
+    _left_until: dict[str, float] = field(default_factory=dict, init=False)
+    """Of those that were not reached: they are left alone until then."""
 
     def begin(self) -> None:
         """The leader is lost."""
         self._tried, self._has_tried_leader, self._was_in_vain = 0, False, False
-        self._retries_former_at, self.known = 0.0, None
+        self._has_reached = False
+        self._left_until.clear()
+        self.known = None
 
     def end(self, leads_at: Successor) -> None:
         """This launcher leads."""
@@ -84,9 +98,19 @@ class LeaderSearch:
             self._was_in_vain = not self._was_leader(candidate.node)
 
     def not_reached(self, node: str, now: float) -> None:
-        """It has no vote of this launcher; if it is the leader before, its host may be off."""
-        if self._was_leader(node):
-            self._retries_former_at = now + self.pace.silence_s
+        """It has no vote of this launcher; if that took long, its host may be off."""
+        attempt_s = self.pace.silence_s / 5
+        if now - self._asked_at >= attempt_s / 2:
+            n_left = len({*self._left_until, node})
+            self._left_until[node] = now + n_left * attempt_s / _TRIED_SHARE
+
+    def reached(self, node: str) -> None:
+        """Its host is not off."""
+        self._has_reached = True
+        self._left_until.pop(node, None)
+
+    def _is_left(self, node: str, now: float) -> bool:
+        return now < self._left_until.get(node, now)
 
     # ------------------------------------------------------------ the next one
     def take_next(self, own: Join, term: int, now: float, *, has_votes: bool) -> Turn:
@@ -100,7 +124,7 @@ class LeaderSearch:
         """
         formed, ended = self.following.round, self.lost.ended
         assert formed is not None
-        self.resumes_at = None
+        self.resumes_at, self._asked_at = None, now
         ahead, self.ahead = self.ahead, None
         if ahead is not None and ahead.node not in ended:
             return Turn(ahead, turns.after_out_of_turn(formed, term))
@@ -108,19 +132,22 @@ class LeaderSearch:
             return Turn(Successor(own.node, own.desc.addr, own.desc.serves), term)
         former = self._former(own)
         was_in_vain, self._was_in_vain = self._was_in_vain, False
-        was_in_vain = was_in_vain and now >= self._retries_former_at
+        if former is not None and self._is_left(former.node, now):
+            former = None
         if was_in_vain and former is not None and not self._was_leader(own.node):
             return Turn(former, turns.after_out_of_turn(formed, term))
         while self._tried < len(formed.successors):
             self._tried += 1
             candidate = turns.successor_in(formed, term + 1)
-            if candidate.node not in ended:
+            if candidate.node not in ended and not self._is_left(candidate.node, now):
                 return Turn(candidate, term)
             term += 1
         if former is not None:
             self._has_tried_leader = True
             return Turn(former, term)
-        self._tried, self._has_tried_leader = 0, False
+        if not self._has_reached:
+            self._left_until.clear()
+        self._tried, self._has_tried_leader, self._has_reached = 0, False, False
         self.resumes_at = now + self.pace.beat_s
         return Turn(None, term)
 

@@ -284,6 +284,7 @@ class Succession:
 
     def _on_reached(self, node: str, now: float) -> None:
         if self.allegiance is Allegiance.SEEKING and self._is_candidate(node):
+            self._search.reached(node)
             self.allegiance, self._given_at = Allegiance.BOUND, now
             self._bound_until, self._voted_for = self._binds_until(now), self._candidate
             self._effects.append(Give(node, self._offer(now)))
