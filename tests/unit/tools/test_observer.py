@@ -344,12 +344,14 @@ def raw(server: MetricsServer, data: bytes) -> bytes:
         (b"POST /metrics HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc", b"HTTP/1.1 501 "),
         (b"GET /" + 100_000 * b"a" + b" HTTP/1.0\r\n\r\n", b"HTTP/1.1 414 "),
         (b"GET / HTTP/1.0\r\n" + 200 * b"a: b\r\n" + b"\r\n", b"HTTP/1.1 431 "),
-        (b"\x16\x03\x01\x02\x00\r\n\r\n", b"<!DOCTYPE"),
+        (b"\x16\x03\x01\x02\x00\r\n\r\n", (b"<!DOCTYPE", b"HTTP/1.1 400 ")),
         (b"GET /metr", b""),
     ],
     ids=["head", "query", "host", "post", "long path", "many headers", "tls", "cut off"],
 )
-def test_any_request_is_answered_or_closed(served, request_: bytes, answer: bytes) -> None:
+def test_any_request_is_answered_or_closed(
+    served, request_: bytes, answer: bytes | tuple[bytes, ...]
+) -> None:
     with suppress(ConnectionError):  # an answer to a long one may be lost with what was not read
         assert raw(served[0], request_).startswith(answer)
     assert scrape(served[0], "/healthz")[0] == 200

@@ -139,7 +139,8 @@ def test_the_line_is_that_of_the_task_that_waits_for_no_other_one() -> None:
         rest = asyncio.create_task(_awaits(task))
         for _ in range(3):
             await asyncio.sleep(0)
-        look = threading.Thread(target=lambda: found.append(awaiting([LOOP])))
+        at = sys._getframe()
+        look = threading.Thread(target=lambda: found.append(awaiting(at, [LOOP])))
         look.start()
         look.join()
         event.set()
@@ -154,9 +155,9 @@ def test_the_line_is_that_of_the_task_that_waits_for_no_other_one() -> None:
 
 def test_no_task_is_shown_of_a_thread_that_runs_one() -> None:
     user = Frame("/home/me/train.py", 8, "train")
-
-    assert awaiting([user, LOOP]) == ()
-    assert awaiting([Frame("/usr/lib/python3.11/threading.py", 1, "wait"), user]) == ()
+    wait = Frame("/usr/lib/python3.11/threading.py", 1, "wait")
+    assert awaiting(sys._getframe(), [user, LOOP]) == ()
+    assert awaiting(sys._getframe(), [wait, user]) == ()
 
 
 def test_greenlets_of_gevent_are_found_by_their_frames(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,8 +172,8 @@ def test_greenlets_of_gevent_are_found_by_their_frames(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "greenlet", SimpleNamespace(greenlet=Greenlet))
     line = fetch.__code__.co_firstlineno + 1
 
-    assert awaiting([HUB]) == (f"fetch test_whereabouts.py:{line}",)
-    assert awaiting([LOOP]) == ()
+    assert awaiting(sys._getframe(), [HUB]) == (f"fetch test_whereabouts.py:{line}",)
+    assert awaiting(sys._getframe(), [LOOP]) == ()
     assert kept
 
 

@@ -1,8 +1,8 @@
 """Where a rank's program is, seen by a thread of it: the thread that trains, and its call.
 
-Never reads the values of variables: before Python 3.13 that changes the result of ``locals()``, and
-keeps tensors alive. Nothing here imports a module, as a hung file system may be the reason why the
-rank hangs, and all loops have bounds.
+Never reads the values of a program's variables: before Python 3.13 that changes the result of
+``locals()``, and keeps tensors alive. Nothing here imports a module, as a hung file system may be
+the reason why the rank hangs, and all loops have bounds.
 """
 
 from __future__ import annotations
@@ -28,11 +28,15 @@ _CODE_BYTES_MAX = 20_000
 _TASKS_MAX = 2000
 _AWAITED_MAX = 50
 _LINES_MAX = 4
+_RUN_LOOPS = ("/asyncio/base_events.py", "/asyncio/runners.py")
 _OBJECTS_MAX = 3_000_000
 _DESCRIPTORS_MAX = 4096
 _AGES_AT = 44
 """In the kernel's tcp_info: ms since data was sent, an ACK was, data came, an ACK did."""
-_NAMES = ("LOAD_METHOD", "LOAD_ATTR", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_DEREF")
+_NAMES = (
+    *("LOAD_METHOD", "LOAD_ATTR", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"),
+    *("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"),
+)
 
 
 def whereabouts() -> Operations:
@@ -45,7 +49,7 @@ def whereabouts() -> Operations:
         frames=tuple(map(str, frames)) if len(frames) <= _FRAMES_MAX else (),
         thread=thread,
         call=_or(call_of, at, default=""),
-        awaits=_or(awaiting, frames, default=()),
+        awaits=_or(awaiting, at, frames, default=()),
         is_at_store=_or(is_at_store, default=False),
     )
 
@@ -126,25 +130,30 @@ def is_at_store() -> bool:
 
 
 # ---------------------------------------------------------------- tasks
-def awaiting(frames: list[Frame]) -> tuple[str, ...]:
-    """Lines of the user's at which tasks wait, if a thread with these frames waits for them."""
+def awaiting(at: FrameType, frames: list[Frame]) -> tuple[str, ...]:
+    """Lines of the user's at which tasks wait, if a thread that is there waits for them."""
     if not awaits_tasks(frames):
         return ()
     lines: dict[str, None] = {}
-    for waits in (*_tasks(), *_greenlets(frames)):
+    for waits in (*_tasks(at), *_greenlets(frames)):
         own = next((str(frame) for frame in waits if not frame.is_library), None)
         if own is not None:
             lines.setdefault(own)
     return tuple(lines)[:_LINES_MAX]
 
 
-def _tasks() -> Iterator[list[Frame]]:
+def _tasks(running: FrameType) -> Iterator[list[Frame]]:
     """Frames of each task of asyncio that waits for no other one, innermost first."""
-    module = sys.modules.get("asyncio.tasks")
+    module: Any = sys.modules.get("asyncio.tasks")
     if module is None:
         return
-    kept: Any = getattr(module, "_scheduled_tasks", None)
-    kept = getattr(module, "_all_tasks", ()) if kept is None else kept
+    kept: Any
+    if sys.version_info >= (3, 14):  # only the interpreter knows them, by their loop
+        loop = _loop_of(running)
+        kept = [] if loop is None else module.all_tasks(loop)
+    else:
+        kept = getattr(module, "_scheduled_tasks", None)
+        kept = getattr(module, "_all_tasks", ()) if kept is None else kept
     for task in _listed(kept)[:_TASKS_MAX]:
         waiter = getattr(task, "_fut_waiter", None)
         if task.done() or isinstance(waiter, module.Task) or hasattr(waiter, "_children"):
@@ -156,6 +165,20 @@ def _tasks() -> Iterator[list[Frame]]:
             if frame is not None:
                 found.insert(0, frame_of(frame))
         yield found
+
+
+def _loop_of(at: FrameType | None) -> Any:
+    """The one that a thread runs which is there: functions of asyncio's have it, or its runner."""
+    for _ in range(_FRAMES_MAX):
+        if at is None:
+            break
+        if at.f_code.co_filename.endswith(_RUN_LOOPS):
+            runs = at.f_locals.get("self")
+            loop = getattr(runs, "_loop", runs)
+            if hasattr(loop, "run_forever"):
+                return loop
+        at = at.f_back
+    return None
 
 
 def _listed(kept: Iterable[Any]) -> list[Any]:
