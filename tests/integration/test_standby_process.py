@@ -737,6 +737,32 @@ def test_threads_of_libraries_are_not_there_too_early(ranks: Ranks, before: str)
     assert ranks.note.read_text()
 
 
+KEEPS_ITS_FILE = """
+import ctypes, os
+ctypes.CDLL(None)
+with open("/proc/self/maps") as file:
+    [path] = {line.split()[-1] for line in file if "/libc.so" in line or "/libc-" in line}
+kept = os.open(path, os.O_RDONLY)
+"""
+
+
+@pytest.mark.parametrize(("before", "is_warm"), [("", True), ("os.closerange(3, 99)", False)])
+def test_a_library_may_keep_its_own_file_open_which_the_script_does_not_close_too_early(
+    ranks: Ranks, before: str, is_warm: bool
+) -> None:
+    """As libffi does from 3.5 on: without it no callback of ctypes could be made later."""
+    library = ranks.library("lib1", KEEPS_ITS_FILE)
+    script = ranks.write(
+        "script.py", f"import os\n{before}\nimport lib1\nprint(os.fstat(lib1.kept).st_size > 0)\n"
+    )
+
+    warm = ranks.warm(script, preload=(library,))
+
+    assert warm == ranks.plain(script)
+    assert warm.stdout == "True\n"
+    assert ranks.note.exists() is not is_warm
+
+
 def test_libraries_that_the_script_names_are_imported_ahead(ranks: Ranks) -> None:
     """Pure Python too, and parts that only load when they are asked for."""
     ranks.library("lib1", LIBRARY)

@@ -54,6 +54,7 @@ class HiddenLibraries:
         self._read = preloaded.read
         self._written = preloaded.written
         self._finders = preloaded.finders
+        self._kept = preloaded.kept
         self._harmless = tuple(harmless)
         self._begin_anew = begin_anew
         self._find = importlib.machinery.PathFinder.find_spec
@@ -163,6 +164,9 @@ class HiddenLibraries:
         for name, place in self._places.items():
             if place_of(name) != place:
                 return f"has another {name} on its path"
+        for number, target in self._kept.items():
+            if not _is_open(number, target):
+                return f"closes a file of {target} before it imports"
         return None
 
 
@@ -186,6 +190,13 @@ class _Kept:
     def exec_module(self, module: ModuleType) -> None:
         """It has run; only its spec was replaced by the import."""
         module.__spec__ = self._spec
+
+
+def _is_open(number: str, target: str) -> bool:
+    try:
+        return os.readlink(f"/proc/self/fd/{number}") == target
+    except OSError:
+        return False
 
 
 def place_of(name: str) -> str | None:

@@ -16,7 +16,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any, NoReturn
@@ -69,6 +69,7 @@ class Preloaded:
         written: Variables that were set.
         finders: Of ``sys.meta_path``, with those that libraries have put there.
         missed: Names of modules that were looked for and are not installed.
+        kept: Files that libraries keep open, by descriptor.
     """
 
     def __init__(
@@ -79,6 +80,9 @@ class Preloaded:
         self.written = written
         self.finders = finders
         self.missed = missed
+        self.kept = dict(_open_files(of_libraries=True))
+        for number in self.kept:
+            os.set_inheritable(int(number), False)  # a plain start in this place has its own
 
 
 class _Missed:
@@ -192,7 +196,7 @@ def _interpreter() -> dict[str, object]:
             status["SigBlk"],
             *(int(status[kind], 16) & ~_SIGNALS_OF_THE_C_LIBRARY for kind in ("SigIgn", "SigCgt")),
         ),
-        "open files": _descriptors(),
+        "open files": list(_open_files()),
         "stdout or stderr (it writes)": [os.fstat(number).st_size for number in _STREAMS],
         "children": _children(),
         "umask": status.get("Umask"),
@@ -209,14 +213,20 @@ def _native_threads() -> int:
     return int(_status()["Threads"])
 
 
-def _descriptors() -> list[str]:
-    found = []
+def _open_files(*, of_libraries: bool = False) -> Iterator[tuple[str, str]]:
+    """Descriptors, and what they are; those of mapped libraries apart.
+
+    libffi from 3.5 on keeps its own file open, of which it maps callbacks of ctypes.
+    """
+    with open("/proc/self/maps") as file:
+        libraries = {line.split(maxsplit=5)[-1].rstrip("\n") for line in file if ".so" in line}
     for number in sorted(os.listdir("/proc/self/fd")):
         try:
-            found.append(f"{number} {os.readlink(f'/proc/self/fd/{number}')}")
+            target = os.readlink(f"/proc/self/fd/{number}")
         except OSError:  # the one that lists
             continue
-    return found
+        if (target in libraries) == of_libraries:
+            yield number, target
 
 
 def _children() -> str:
@@ -478,7 +488,7 @@ def _sitecustomize(
 
 def _outside() -> tuple[object, ...]:
     """State outside of the interpreter that a module may change."""
-    return _native_threads(), _children(), _faults_of_children(), _descriptors()
+    return _native_threads(), _children(), _faults_of_children(), list(_open_files())
 
 
 def _leave(control: Any, reason: str, module: str | None = None) -> NoReturn:
