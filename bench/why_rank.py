@@ -178,7 +178,9 @@ def train(
             return torch.ones(16)
 
     workers = 1 if case == "loader" else 0
-    batches = iter(torch.utils.data.DataLoader(Data(), batch_size=2, num_workers=workers))
+    context = "fork" if workers else None  # Python 3.14 would start interpreters of their own
+    loader = torch.utils.data.DataLoader
+    batches = iter(loader(Data(), 2, num_workers=workers, multiprocessing_context=context))
     dist.barrier()
     trains_on = case in STOPPED_NODES
     for step in itertools.count() if trains_on else range(STEPS):

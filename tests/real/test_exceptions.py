@@ -100,7 +100,7 @@ def read_sample():
 
 if __name__ == "__main__":
     dist.init_process_group("gloo")
-    batches = iter(DataLoader(Samples(), num_workers=1))
+    batches = iter(DataLoader(Samples(), num_workers=1, multiprocessing_context="fork"))
     next(batches)
     client = RankMonitorClient()
     client.init_workload_monitoring()
