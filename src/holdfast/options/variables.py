@@ -14,7 +14,7 @@ VARIABLES = {
         "FT_LAUNCHER_LOGLEVEL, FAULT_TOL_CFG_PATH": (
             "old names of --ft-log-level, --ft-cfg-path, with a warning"
         ),
-        "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": ("--log-line-prefix-template"),
+        "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "--log-line-prefix-template",
         "NVRX_DISABLE_RANK_MONITORS": "1: ranks are not watched for hangs",
         "NVRX_GPUS_PER_NUMA": (
             "G: local rank r runs on NUMA node r // G, with the memory of that node"
