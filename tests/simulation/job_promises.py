@@ -91,6 +91,8 @@ class JobPromises:
         self._by_node = by_node
         self._check = check
         self.rounds: list[Round] = []
+        self._forgotten: list[Round] = []
+        """That none who lived knew of when a leader was lost; one may come back."""
         self.end: End | None = None
         self._ends: list[End] = []
         self._ended_at = math.inf
@@ -344,7 +346,10 @@ class JobPromises:
             self._check(
                 alive == 0, f"R-1: cycle {formed.cycle} again, and {alive} nodes have ranks"
             )
+            self._forgotten = max(self.rounds, self._forgotten, key=len)[:]
             del self.rounds[formed.cycle :]
+        elif len(self.rounds) < formed.cycle <= len(self._forgotten):
+            self.rounds += self._forgotten[len(self.rounds) : formed.cycle]
         number = len(self.rounds)
         self._check(self._stopped, "R-1: a round while a cycle runs")
         self._check(formed.cycle == number, f"R-1: cycle {formed.cycle} follows {number - 1}")

@@ -55,7 +55,7 @@ def random_asleep(seed: int, hosts: int = 4) -> Scenario:
     faults: list[Fault] = []
     times = rng.choice((1, 1, 1, 2, 3))
     for _ in range(times):
-        sleeps += _random_sleep(rng, range(hosts + witnesses), at, apart_s)
+        sleeps += _random_sleep(rng, range(hosts + witnesses), at, apart_s, pace)
         wakes_at = max(one.at + one.for_s for one in sleeps)
         if rules.max_restarts and rng.random() < 0.3:
             near = rng.choice((at, wakes_at)) + rng.uniform(-1, 1)
@@ -92,11 +92,13 @@ def random_asleep(seed: int, hosts: int = 4) -> Scenario:
 
 
 def _random_sleep(
-    rng: random.Random, hosts: Sequence[int], at: float, apart_s: float
+    rng: random.Random, hosts: Sequence[int], at: float, apart_s: float, pace: Pace
 ) -> list[Suspend]:
     """Of all these hosts at once; they wake within ``apart_s``, one of them first, or in turn."""
     for_s = rng.uniform(*rng.choice(_SLEEPS_S))
     later_s = rng.choice((0.0, 0.005, 0.1, rng.uniform(0, apart_s), apart_s))
+    if for_s < 2 * pace.beat_s:  # it may not be late, and counts the others' sleep as silence
+        later_s = min(later_s, pace.fence_s - 3 * pace.beat_s - _WAKES_S)
     first = rng.choice((None, 0, rng.choice(hosts)))
     sleeps = []
     for host in hosts:

@@ -704,6 +704,13 @@ def test_two_groups_that_are_a_bare_majority_together_find_each_other() -> None:
     silence(1020009077, 22)
 
 
+def test_a_leader_before_that_follows_brings_the_number_of_cycles_that_none_knew_of() -> None:
+    """It formed two, cut off from all; the next leader formed one of the same number since."""
+    simulation = Simulation(random_takeovers_witnessed(1030026395, 2), 1030026395)
+    simulation.run()
+    assert simulation.takeovers == 2
+
+
 def leader_that_dies_when_half_have_lost_it() -> None:
     """It leads the other half, until one of these votes with the proof; another still has ranks."""
     rules = Rules(NodePolicy(3, 4), max_restarts=20)
