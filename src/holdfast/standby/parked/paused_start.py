@@ -214,7 +214,7 @@ def _native_threads() -> int:
 
 
 def _open_files(*, of_libraries: bool = False) -> Iterator[tuple[str, str]]:
-    """Descriptors, and what they are; those of mapped libraries apart.
+    """Descriptors and their files; those of mapped libraries apart.
 
     libffi from 3.5 on keeps its own file open, of which it maps callbacks of ctypes.
     """
