@@ -203,7 +203,7 @@ def _launch(args: Sequence[str] | None, *, is_program: bool) -> int:
         if arguments.print_completion:
             from holdfast.options.completion import script_for  # noqa: PLC0415
 
-            return _print(script_for(arguments.print_completion))
+            return _print(f"{script_for(arguments.print_completion)}\n")
         plan = make_plan(arguments, os.environ)
         if args is None:  # else the environment is a program's, which may launch again
             drop_secret(os.environ)  # no child needs it

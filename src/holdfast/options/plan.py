@@ -188,6 +188,8 @@ def make_plan(
         UsageError: Something on the command line or in the environment cannot be used.
         ConfigError: The configuration file cannot be used.
     """
+    if args.training_script is None:  # with --version and the like, which answer and start nothing
+        raise UsageError("no script to run: these words only print something and exit")
     _check_backend(args.rdzv_backend, machine)
     nodes = min_nodes, max_nodes = _node_count(args, environ)
     nproc = _nproc(args, environ, machine)

@@ -380,6 +380,13 @@ def test_the_port_is_fresh_unless_it_is_given(option, port):
     assert plan("--master_port 6000 --master_addr h train.py").master_addr == "h"
 
 
+@pytest.mark.parametrize("line", ["--version", "--print-config", "--print-completion=zsh"])
+def test_words_that_start_nothing_are_no_plan(line):
+    """``holdfast doctor`` gets them, too."""
+    with pytest.raises(UsageError, match="no script to run"):
+        plan(line)
+
+
 # ------------------------------------------------------------------ output
 def test_streams_are_known_for_every_rank():
     """One number for all, or a number by rank with any number of digits; 0 where none is given."""

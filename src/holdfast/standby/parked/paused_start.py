@@ -219,13 +219,13 @@ def _open_files(*, of_libraries: bool = False) -> Iterator[tuple[str, str]]:
     libffi from 3.5 on keeps its own file open, of which it maps callbacks of ctypes.
     """
     with open("/proc/self/maps") as file:
-        libraries = {line.split(maxsplit=5)[-1].rstrip("\n") for line in file if ".so" in line}
+        code = {line.split(maxsplit=5)[-1].rstrip("\n") for line in file if " r-xp " in line}
     for number in sorted(os.listdir("/proc/self/fd")):
         try:
             target = os.readlink(f"/proc/self/fd/{number}")
         except OSError:  # the one that lists
             continue
-        if (target in libraries) == of_libraries:
+        if (target in code) == of_libraries:
             yield number, target
 
 
