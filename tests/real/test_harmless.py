@@ -30,7 +30,7 @@ def test_a_rank_that_is_away_ends_nothing_and_a_hang_is_found(
 
     Also between two sections, where no timeout runs.
     """
-    monkeypatch.setattr(runner, "PAUSE_S", 4.0)
+    monkeypatch.setattr(runner, "PAUSE_S", 8.0)  # more than two steps take, also here
     monkeypatch.setattr(runner, "FLOOR_S", 1.0)
     monkeypatch.setenv("HARMLESS_LIGHT_TORCH", "1")
 
