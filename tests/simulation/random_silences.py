@@ -28,6 +28,9 @@ from tests.simulation.scenario import (
 _HALVED = 0.05
 """Of the jobs with silences that have so many launchers, at least."""
 _SMALLEST_HALVED = 4
+_BARE = 0.05
+"""Of the jobs with silences that have so many launchers, at least."""
+_SMALLEST_BARE = 3
 _LEFT = 2
 """So many launchers beside the leader, and one of them leads if it dies."""
 _ASLEEP = 0.05
@@ -39,13 +42,16 @@ def random_silences(seed: int, hosts: int = 3) -> Scenario:
 
     Links are cut, in one direction or both; the network is parted; hosts sleep or lose their power;
     several at once, or one after the other. In most jobs a majority lives and the network heals, so
-    they must succeed. Some are :func:`random_halved`, some :func:`random_asleep`.
+    they must succeed. Some are :func:`random_halved`, some :func:`random_bare`, some
+    :func:`random_asleep`.
     """
     # By generators of their own: all other seeds mean what they would without these.
     if random.Random(f"asleep {seed}").random() < _ASLEEP:
         return random_asleep(seed, hosts)
     if hosts >= _SMALLEST_HALVED and random.Random(f"halved {seed}").random() < _HALVED:
         return random_halved(seed, hosts)
+    if hosts >= _SMALLEST_BARE and random.Random(f"bare {seed}").random() < _BARE:
+        return random_bare(seed, hosts)
     rng = random.Random(seed)
     witnesses = rng.choice((0, 0, 1))
     most = (hosts + (witnesses and hosts % 2 == 0) - 1) // 2  # that may be lost
@@ -160,4 +166,40 @@ def random_halved(seed: int, hosts: int = 6) -> Scenario:
         witnesses=witnesses,
         # With fewer the leader may lead a job of two, which no other one can lead.
         must_succeed=not is_one_more_dead and len(others) - len(half) >= _LEFT,
+    )
+
+
+def random_bare(seed: int, hosts: int = 9) -> Scenario:
+    """A job of which the leader and all others that can be missed lose their power, about one time.
+
+    So each launcher that is left is needed, and all have to find together, most of them by asking
+    hosts that are off. Some are apart for a while. Drawn from ``seed``.
+    """
+    rng = random.Random(f"bare majority of {hosts} {seed}")
+    witnesses = rng.choice((0, 0, 1))
+    most = (hosts + (witnesses and hosts % 2 == 0) - 1) // 2  # that may be lost
+    others = range(1, hosts)
+    doomed = rng.sample(others, most - 1)
+    at, within_s = 20.0, rng.choice((5.0, 10.0, 20.0, 40.0))
+    faults: list[Fault] = [PowerLoss(at, 0)]
+    for host in doomed:
+        lost = rng.choice((PowerLoss, PowerLoss, PowerLoss, Crash))
+        faults.append(lost(at + rng.uniform(-5, within_s), host))
+    for _ in range(rng.randint(0, 3)):
+        apart = frozenset(rng.sample(others, rng.randint(1, rng.choice((1, most)))))
+        for_s = rng.choice((0.5, 4.0, 9.0, 14.0, 30.0))
+        faults.append(Partition(at + rng.uniform(-5, within_s), min(apart), apart, for_s))
+    return Scenario(
+        hosts=hosts,
+        rules=random_rules(rng, NodePolicy(rng.randint(1, hosts - most), hosts)),
+        network=random_network(rng),
+        faults=tuple(faults),
+        starts_at=tuple(rng.uniform(0, 0.3) for _ in range(hosts + witnesses)),
+        work_s=60.0,
+        slow_stop=rng.choice((0.0, 0.5)),
+        codec=rng.random() < 0.1,
+        proofs=rng.choice((0.0, 0.5, 1.0)),
+        snapshots=rng.random() < WITH_SNAPSHOTS,
+        witnesses=witnesses,
+        must_succeed=True,
     )

@@ -18,7 +18,6 @@ from holdfast.job.pure.cycles import JobCycles
 from holdfast.job.pure.leader import Leader
 from holdfast.job.pure.leader_lease import LeaderLease
 from holdfast.job.pure.leader_messages import Effect, Event, LauncherEnded
-from holdfast.job.pure.leader_search import LeaderSearch
 from holdfast.job.pure.leader_watch import LeaderWatch
 from holdfast.job.pure.lost_leaders import LostLeaders
 from holdfast.job.pure.member import Member, MemberPhase
@@ -35,13 +34,14 @@ from holdfast.job.pure.succession_messages import (
     Ready,
 )
 from holdfast.job.pure.timing import VERDICT_SHARE, Pace
+from holdfast.job.pure.votes import Votes
 from holdfast.node.pure.launcher import Launcher
 from holdfast.node.pure.node import Node
 from holdfast.node.pure.rank_life import RankLives
 from holdfast.standby.pure import parked_interpreters
 from tests.simulation.kernel import Violation
 from tests.simulation.random_scenario import random_scenario, random_suspension
-from tests.simulation.random_silences import random_halved, random_silences
+from tests.simulation.random_silences import random_bare, random_halved, random_silences
 from tests.simulation.random_takeovers import (
     random_takeovers,
     random_takeovers_by_key,
@@ -679,29 +679,54 @@ def test_no_ranks_outlive_the_lease_of_their_leader_by_its_own_beats(
         follower_of_a_leader_without_a_lease()
 
 
-def group_that_wakes_with_a_leader_that_formed_no_round() -> None:
-    """It steps down, and each of them asks the others of the group in turn; one leads the rest."""
+def test_a_new_leader_finds_those_that_look_for_one_among_themselves() -> None:
+    """They wake with a leader that formed no round; it steps down, and each asks the others."""
     silence(305350963, 16)
 
 
-def only_the_leader_of_the_round(self: LeaderSearch, voters: Any) -> Any:
-    assert self.following.round is not None
-    yield self.following.round.leads_at
+@pytest.mark.parametrize(("seed", "hosts"), [(1020009077, 22), (1050014074, 27)])
+def test_groups_that_are_a_bare_majority_together_find_each_other(seed: int, hosts: int) -> None:
+    """Half are lost without a word, and those that live begin to look for a leader apart."""
+    silence(seed, hosts)
 
 
-def test_a_new_leader_finds_those_that_look_for_one_among_themselves(
+def send_voters_away(self: Succession, now: float) -> None:
+    """They go each its own way, and ask hosts that are off at different times."""
+    for term, voters in self._votes.due(now):
+        others = [node for node in voters if node != self._own]
+        self._votes.drop(self._own)
+        self._effects += self._votes.release(others, term + 1)
+        if others != voters and self._is_candidate(self._own):
+            self._seek_after_vote(now)
+
+
+def test_the_simulator_finds_a_candidate_that_sends_its_voters_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It calls each launcher that they may ask."""
-    group_that_wakes_with_a_leader_that_formed_no_round()
-    monkeypatch.setattr(LeaderSearch, "others", only_the_leader_of_the_round)
-    with pytest.raises(Violation):
-        group_that_wakes_with_a_leader_that_formed_no_round()
+    monkeypatch.setattr(Succession, "_give_back", send_voters_away)
+    monkeypatch.setattr(Votes, "would_elect", lambda self, own, electorates: False)
+    with pytest.raises(Violation, match="a majority lives"):
+        silence(1050014074, 27)
 
 
-def test_two_groups_that_are_a_bare_majority_together_find_each_other() -> None:
-    """Half of 23 are lost without a word, and those that live begin to look for a leader apart."""
-    silence(1020009077, 22)
+def bare(hosts: int, seeds: Iterable[int]) -> int:
+    moved = 0
+    for seed in seeds:
+        simulation = Simulation(random_bare(seed, hosts), seed)
+        try:
+            simulation.run()
+        except Violation as violation:
+            raise Violation(f"{violation} (random_bare({seed}, {hosts}))") from None
+        moved += simulation.takeovers > 0
+    return moved
+
+
+@pytest.mark.parametrize(("hosts", "seeds"), [(3, 40), (7, 40), (12, 20), (24, 6)])
+def test_launchers_that_are_all_needed_find_together(
+    hosts: int, seeds: int, first_seed: int
+) -> None:
+    """The others, and the leader, lose their power about one time."""
+    assert bare(hosts, range(first_seed, first_seed + seeds)) == seeds
 
 
 def test_a_leader_before_that_follows_brings_the_number_of_cycles_that_none_knew_of() -> None:
@@ -755,10 +780,13 @@ def test_a_leader_that_half_have_lost_may_be_lost_by_the_others_at_any_moment(
     assert halved(hosts, range(first_seed, first_seed + seeds)) >= seeds / 3
 
 
-def test_some_scenarios_of_silences_are_of_such_a_leader_where_there_are_four_launchers() -> None:
-    for hosts in (3, 4, 8):
-        same = [random_silences(seed, hosts) == random_halved(seed, hosts) for seed in range(400)]
-        assert 0.02 <= sum(same) / 400 <= 0.1 if hosts > 3 else not any(same)
+@pytest.mark.parametrize(("kind", "smallest"), [(random_halved, 4), (random_bare, 3)])
+def test_some_scenarios_of_silences_are_of_these_kinds_where_there_are_launchers_enough(
+    kind: Callable[[int, int], Scenario], smallest: int
+) -> None:
+    for hosts in (smallest - 1, smallest, 8):
+        same = [random_silences(seed, hosts) == kind(seed, hosts) for seed in range(400)]
+        assert 0.02 <= sum(same) / 400 <= 0.1 if hosts >= smallest else not any(same)
 
 
 def test_such_scenarios_find_a_candidate_that_forgets_when_others_died(

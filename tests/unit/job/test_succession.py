@@ -353,12 +353,61 @@ def test_a_leader_that_is_found_after_it_has_called_is_not_the_first_to_be_asked
     assert approach == Approach(Successor("c", "c", 1))
 
 
-def test_two_of_five_elect_nobody_and_have_their_votes_back() -> None:
-    one, _ = leaderless("b")
-    assert one.handle(offer("c", 1), 1.3) == []
+def in_vain(last: Round = FIVE) -> tuple[Succession, float]:
+    """Of b, which had too few votes, that of c: it looks for another candidate, and c waits."""
+    one, _ = leaderless("b", last)
+    assert one.handle(offer("c", 1, last), 1.3) == []
     until = one.next_deadline()
     assert until == 1.2 + PACE.ask_s
-    assert one.handle(TimePassed(), until) == [Release(("c",), 2), Approach(FIVE.successors[1])]
+    [approach] = one.handle(TimePassed(), until)
+    assert approach == Approach(last.successors[2]), "c has no vote for another"
+    return one, until
+
+
+def test_two_of_five_elect_nobody_and_have_their_votes_back() -> None:
+    one, until = in_vain()
+    assert one.handle(NotReached("d"), until + 3) == [Approach(FIVE.successors[3])]
+    given_back_at = one.next_deadline()
+    assert given_back_at is not None
+    assert given_back_at < 1.2 + PACE.fence_s, "before its voters think that it has died"
+    assert one.handle(TimePassed(), given_back_at) == [Release(("c",), 2)]
+
+
+def test_but_go_together_to_the_next_candidate_if_that_is_reached_until_then() -> None:
+    one, until = in_vain()
+    give, release = one.handle(Reached("d"), until + 3)
+    assert isinstance(give, Give)
+    assert release == Release(("c",), 2, ahead=FIVE.successors[2])
+
+
+def test_or_the_candidate_tries_again_as_soon_as_more_have_come_and_all_are_enough() -> None:
+    one, until = in_vain()
+    *_, asks = one.handle(offer("e", 2), until + 1)
+    assert asks == Release(("c", "e"), 5, asks=True)
+    assert one.handle(offer("e", 5), until + 1.1) == []
+    [leads] = one.handle(offer("c", 5), until + 1.2)
+    assert isinstance(leads, Leads)
+    assert leads.term == 5
+
+
+def test_if_they_are_not_enough_it_does_in_the_place_of_giving_votes_back() -> None:
+    one, until = in_vain(formed(*"abcdefgh"))
+    assert one.handle(offer("e", 2, one.round), until + 1) == []
+    given_back_at = one.next_deadline()
+    assert given_back_at == until + PACE.ask_s
+    leave, asks = one.handle(TimePassed(), given_back_at)
+    assert leave == LeaveLeader()
+    assert asks == Release(("c", "e"), 8, asks=True)
+
+
+def test_unless_it_is_on_its_way_to_one_that_has_proved_that_it_leads() -> None:
+    one, until = in_vain(formed(*"abcdefgh"))
+    assert one.handle(offer("e", 2, one.round), until + 1) == []
+    assert one.handle(LeaderKnown(4, Successor("h", "h", 1)), until + 1.1) == []
+    one.handle(NotReached("d"), until + 3)
+    given_back_at = one.next_deadline()
+    assert given_back_at == until + PACE.ask_s
+    assert one.handle(TimePassed(), given_back_at) == [Release(("c",), 2)]
 
 
 def test_votes_of_a_launcher_that_knows_more_are_refused() -> None:

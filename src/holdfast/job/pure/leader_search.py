@@ -3,10 +3,10 @@
 Pure. Times are seconds on the launcher's clock. In this order:
 
 - a launcher that knows more, or leads, as another one has said: *ahead*;
-- itself, if it may lead and others have voted for it;
+- itself, if it may lead and others have voted for it that it has not had in vain;
 - the leader before, out of turn, when a candidate has had its votes in vain: it may lead the
   others, or need votes to lead again;
-- the successors, one in each term (:mod:`.turns`);
+- the successors, one in each term (:mod:`.turns`), but for those that wait for this launcher;
 - the leader before, after the successors, or alone where there are none;
 - none for ``beat_s``, and all again.
 
@@ -18,7 +18,7 @@ are seldom there for each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from holdfast.base.pure.value import Value
@@ -113,14 +113,17 @@ class LeaderSearch:
         return now < self._left_until.get(node, now)
 
     # ------------------------------------------------------------ the next one
-    def take_next(self, own: Join, term: int, now: float, *, has_votes: bool) -> Turn:
+    def take_next(
+        self, own: Join, term: int, now: float, voters: Collection[str], *, leads_them: bool
+    ) -> Turn:
         """The launcher that is asked now.
 
         Args:
             own: Of this launcher.
             term: The last in which it has voted.
             now: The time.
-            has_votes: Others have voted for it.
+            voters: Launchers that have voted for it, and so have no vote for others.
+            leads_them: There are some, and it has not had all of them in vain.
         """
         formed, ended = self.following.round, self.lost.ended
         assert formed is not None
@@ -128,7 +131,7 @@ class LeaderSearch:
         ahead, self.ahead = self.ahead, None
         if ahead is not None and ahead.node not in ended:
             return Turn(ahead, turns.after_out_of_turn(formed, term))
-        if has_votes and turns.may_lead(formed, own.node):
+        if leads_them and turns.may_lead(formed, own.node):
             return Turn(Successor(own.node, own.desc.addr, own.desc.serves), term)
         former = self._former(own)
         was_in_vain, self._was_in_vain = self._was_in_vain, False
@@ -139,7 +142,8 @@ class LeaderSearch:
         while self._tried < len(formed.successors):
             self._tried += 1
             candidate = turns.successor_in(formed, term + 1)
-            if candidate.node not in ended and not self._is_left(candidate.node, now):
+            is_in_vain = candidate.node in ended or elector(candidate.node) in voters
+            if not is_in_vain and not self._is_left(candidate.node, now):
                 return Turn(candidate, term)
             term += 1
         if former is not None:

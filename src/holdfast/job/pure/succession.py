@@ -253,8 +253,9 @@ class Succession:
         if self.round is None or self._ready is None or not self.is_leaderless:
             return
         self.allegiance, self._candidate, self._bound_until = Allegiance.SEEKING, None, None
-        has_votes = bool(self._votes)
-        turn = self._search.take_next(self._ready.join, self.term, now, has_votes=has_votes)
+        voters, leads_them = {msg.elector(it.node) for it in self._votes}, not self._votes.are_held
+        own = self._ready.join
+        turn = self._search.take_next(own, self.term, now, voters, leads_them=leads_them)
         self.term = turn.after
         if turn.candidate is not None:
             self._try(self.round, turn.candidate, now)
@@ -271,8 +272,7 @@ class Succession:
             self._approach(candidate)
             return
         if turns.may_lead(formed, own):
-            term = max([term, *(offer.term for offer in self._votes)])
-            term = turns.next_own_term(formed, term, own)
+            term = self._own_term_for_all(formed)
         self._vote_for_itself(term, now)
 
     def _approach(self, candidate: msg.Successor) -> None:
@@ -361,6 +361,29 @@ class Succession:
         self.allegiance = Allegiance.BOUND
         self._candidate = msg.Successor(self._own, desc.addr, desc.serves)
 
+    @property
+    def _goes_to_leader(self) -> bool:
+        """It gives its vote to a launcher that has proved that it leads."""
+        known = self._search.known
+        is_seeking = self.allegiance is Allegiance.SEEKING
+        return is_seeking and known is not None and self._is_candidate(known.node)
+
+    def _own_term_for_all(self, formed: msg.Round) -> int:
+        """The first in which this launcher leads, and all votes that are here can be for it."""
+        term = max([self.term + 1, *(offer.term for offer in self._votes)])
+        return turns.next_own_term(formed, term, self._own)
+
+    def _gather(self, now: float) -> bool:
+        """If it is free to, vote for itself in one term with all that have voted for it."""
+        own, formed, is_seeking = self._own, self.round, self.allegiance is Allegiance.SEEKING
+        if not own or formed is None or not is_seeking or self._goes_to_leader:
+            return False
+        if turns.may_lead(formed, own):
+            self._effects.append(LeaveLeader())
+            self._vote_for_itself(self._own_term_for_all(formed), now)
+            return True
+        return False
+
     def _vote_for_itself(self, term: int, now: float) -> None:
         """Launchers whose votes came for earlier terms are asked for them again.
 
@@ -405,19 +428,21 @@ class Succession:
             self._effects += self._votes.release([offer.node], offer.term + 1, self._candidate)
             return
         self._take(offer, now)
+        electorates = self._following.electorates
+        if electorates is not None and self._votes.would_elect(own, electorates):
+            self._gather(now)
 
     def _is_refused(self, offer: msg.Offer, now: float) -> bool:
         """This launcher will not lead the voter, which gets its vote back."""
-        formed, own, known = self.round, self._own, self._search.known
+        formed, own = self.round, self._own
         is_led = self.allegiance is Allegiance.FOLLOWING
         ahead = self._following.leads_lately_at(now) if is_led else None
         if formed is None or offer.last > formed.version:
             self._search.found_later_round(offer.join)
         elif self.is_leaderless and (not own or turns.may_lead(formed, own)):
-            is_seeking = self.allegiance is Allegiance.SEEKING
-            if not (is_seeking and known and self._is_candidate(known.node)):
+            if not self._goes_to_leader:
                 return False
-            ahead = known  # both go there
+            ahead = self._search.known  # both go there
         self._effects += self._votes.release([offer.node], offer.term + 1, ahead)
         return True
 
@@ -446,16 +471,18 @@ class Succession:
         self._lost.was_silent(now + offer.ranks_s)
 
     def _give_back(self, now: float) -> None:
-        """Votes that came to no majority in time; the own one as well."""
+        """Votes that came to no majority in time: the own one, and after a while the others.
+
+        So launchers that have found together stay together. If more came meanwhile, all try again.
+        """
         own = self._own
         for term, voters in self._votes.due(now):
-            had_own = own in voters
-            if had_own:
-                voters.remove(own)
-                self._votes.drop(own)
-            self._effects += self._votes.release(voters, term + 1)
-            if had_own and self._is_candidate(own):
-                self._seek_after_vote(now)
+            if own in voters:
+                self._votes.hold(term, own, now)
+                if self._is_candidate(own):
+                    self._seek_after_vote(now)
+            elif voters and (self._votes.are_held or not self._gather(now)):
+                self._effects += self._votes.release(voters, term + 1)
 
     def _elect(self) -> None:
         """Lead, if the launchers that are bound to this one are enough."""

@@ -5,12 +5,14 @@ spares' too. A round may be on its way when its leader dies: a launcher that has
 of the round before as well, and of each before that, back to one that is settled
 (:mod:`.following`). Thus two candidates always need one launcher both.
 
-Votes that come to no majority are given back ``ask_s`` after the first of their term.
+Votes that come to no majority are *held* from ``ask_s`` after the first of their term on: this
+launcher looks for another candidate, or for more votes, and its voters wait. ``ask_s`` later they
+have their votes back, which is before they believe that it has died (``fence_s``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from holdfast.base.pure.deadlines import earliest
@@ -32,13 +34,17 @@ class Votes:
 
     _offers: dict[str, Offer] = field(default_factory=dict, init=False)
     _patient_until: dict[int, float] = field(default_factory=dict, init=False)
-    """By term: when its votes are given back."""
+    """By term: when its votes are held, or given back."""
+    _held: int | None = field(default=None, init=False)
+    """The term of those that are held."""
 
     def __iter__(self) -> Iterator[Offer]:
         return iter([*self._offers.values()])
 
-    def __bool__(self) -> bool:
-        return bool(self._offers)
+    @property
+    def are_held(self) -> bool:
+        """All that are here, if any is: none came since this launcher had them in vain."""
+        return all(offer.term == self._held for offer in self)
 
     def take(self, offer: Offer, now: float) -> None:
         """The vote of this launcher, in the place of an earlier one."""
@@ -63,10 +69,23 @@ class Votes:
         self.keep()
 
     # ------------------------------------------------------------ an election
-    def elect(self, term: int, electorates: Iterable[frozenset[str]]) -> bool:
+    def elect(self, term: int, electorates: Collection[frozenset[str]]) -> bool:
         """Whether those for this term are a majority of each electorate."""
+        if not self._are_many(len(self._offers), electorates):
+            return False
         votes = {offer.node for offer in self if offer.term == term}
         return all(is_majority(votes, electorate) for electorate in electorates)
+
+    def would_elect(self, own: str, electorates: Collection[frozenset[str]]) -> bool:
+        """The same, if all were for one term, and the own one, too."""
+        if not self._are_many(len(self._offers) + 1, electorates):
+            return False
+        votes = {own, *self._offers}
+        return all(is_majority(votes, electorate) for electorate in electorates)
+
+    def _are_many(self, n: int, electorates: Collection[frozenset[str]]) -> bool:
+        """So that they are not counted each time that one comes."""
+        return all(2 * n > len(electorate) for electorate in electorates)
 
     # ------------------------------------------------------------ giving back
     def release(
@@ -86,16 +105,22 @@ class Votes:
         earlier = [offer.node for offer in self if offer.term < term]
         return self.release(earlier, term, asks=True)
 
+    def hold(self, term: int, own: str, now: float) -> None:
+        """This launcher had those for this term in vain: its own one is free."""
+        self.drop(own)
+        self._held, self._patient_until[term] = term, now + self.pace.ask_s
+
     def keep(self) -> None:
-        """None of those that are here is given back for its age."""
+        """None of those that are here is held, or given back, for its age."""
         self._patient_until.clear()
+        self._held = None
 
     def due(self, now: float) -> Iterator[tuple[int, list[str]]]:
-        """The terms of which votes are given back, and the launchers that have voted in them."""
+        """The terms of which votes are held, or given back, and the launchers that gave them."""
         for term in [term for term, until in self._patient_until.items() if now >= until]:
             del self._patient_until[term]
             yield term, [offer.node for offer in self if offer.term == term]
 
     def next_deadline(self) -> float | None:
-        """When the first are given back; None: never."""
+        """When the first are held, or given back; None: never."""
         return earliest(*self._patient_until.values())
