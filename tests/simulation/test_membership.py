@@ -781,12 +781,12 @@ def test_a_leader_that_half_have_lost_may_be_lost_by_the_others_at_any_moment(
 
 
 @pytest.mark.parametrize(("kind", "smallest"), [(random_halved, 4), (random_bare, 3)])
-def test_some_scenarios_of_silences_are_of_these_kinds_where_there_are_launchers_enough(
+def test_some_scenarios_of_silences_are_of_these_kinds(
     kind: Callable[[int, int], Scenario], smallest: int
 ) -> None:
-    for hosts in (smallest - 1, smallest, 8):
+    for hosts in (smallest, 8):
         same = [random_silences(seed, hosts) == kind(seed, hosts) for seed in range(400)]
-        assert 0.02 <= sum(same) / 400 <= 0.1 if hosts >= smallest else not any(same)
+        assert 0.02 <= sum(same) / 400 <= 0.1
 
 
 def test_such_scenarios_find_a_candidate_that_forgets_when_others_died(
