@@ -164,6 +164,8 @@ class SimulatedNode:
     """How many to leaders it has had, but for the first: what one carried dies with it."""
     bound_to: SimulatedNode | None = None
     """The launcher that has its vote."""
+    has_left: bool = False
+    """It has closed the connection to that one since."""
     voted_at: float = 0.0
     answered: set[str] = field(default_factory=set)
     """Launchers that have accepted its connection: from then on a refusal is proof."""

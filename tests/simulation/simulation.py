@@ -502,7 +502,7 @@ class Simulation(World):
                 self.say(one.name, "steps down")
                 one.follows = None
             case LeaveLeader():
-                one.follows = None
+                one.follows, one.has_left = None, True
             case _:
                 self.say(one.name, effect)
 
@@ -664,7 +664,7 @@ class Simulation(World):
     def _give(self, one: SimulatedNode, target: SimulatedNode, offer: Offer) -> None:
         self._promises.check_vote(one, target)
         self._by_node[offer.node] = one  # as when it joins
-        one.bound_to, one.follows = target, None
+        one.bound_to, one.follows, one.has_left = target, None, False
         one.joined_at = one.voted_at = self.clock.now
         self._ways.send(one, target, partial(self._offered, one, target, offer))
         if not target.alive or target.has_quit:
@@ -678,13 +678,15 @@ class Simulation(World):
         target.tell(offer)
 
     def _follows(self, voter: SimulatedNode, home: SimulatedNode) -> None:
+        if voter.has_left:
+            return
         voter.follows = home
         voter.connections += 1
         self._ways.send(home, voter, partial(self._found, voter, home))
 
     def _found(self, voter: SimulatedNode, home: SimulatedNode) -> None:
         if voter.follows is not home:
-            return
+            return  # it has left that one, or gone to another
         voter.bound_to = None
         voter.was_held_up = self.clock.now - voter.voted_at >= self.scenario.pace.fence_s
         voter.tell(Follows())

@@ -400,6 +400,51 @@ def test_if_they_are_not_enough_it_does_in_the_place_of_giving_votes_back() -> N
     assert asks == Release(("c", "e"), 8, asks=True)
 
 
+@pytest.mark.parametrize("term", [1, 2])
+def test_whatever_the_term_of_the_votes_that_have_come(term: int) -> None:
+    """Most launchers vote for the first successor in the first term, also those that come late."""
+    one, until = in_vain(formed(*"abcdefgh"))
+    assert one.handle(offer("e", term, one.round), until + 1) == []
+    assert one.handle(NotReached("d"), until + 3) == [Release(("c", "e"), 8, asks=True)]
+
+
+def test_of_a_launcher_that_comes_when_the_others_have_their_votes_back_as_well() -> None:
+    one, until = in_vain()
+    assert one.handle(TimePassed(), until + PACE.ask_s) == [Release(("c",), 2)]
+    assert one.handle(offer("e", 1), until + PACE.ask_s + 0.1) == []
+    asks = one.handle(NotReached("d"), until + PACE.ask_s + 0.2)
+    assert asks == [Release(("e",), 5, asks=True)]
+
+
+def test_a_candidate_whose_votes_were_in_vain_does_not_ask_a_leader_before_that_waits_for_it() -> (
+    None
+):
+    """It has stepped down, and is no successor."""
+    one, _ = silent("b")
+    one.handle(offer("a", 1), 10.2)
+    assert one.handle(TimePassed(), 10.1 + PACE.ask_s) == [Approach(FIVE.successors[1])]
+
+
+def test_a_candidate_that_begins_in_a_pause_is_not_disturbed_by_the_end_of_it() -> None:
+    one, until = in_vain()
+    for node in "de":
+        one.handle(NotReached(node), until + 0.1)
+    *_, asks = one.handle(offer("d", 1), until + 0.2)
+    assert asks == Release(("c", "d"), 5, asks=True)
+    assert one.handle(TimePassed(), until + 0.1 + PACE.beat_s) == []
+
+
+def test_and_does_not_follow_one_that_it_had_voted_for_and_has_left() -> None:
+    """Nothing came of that one for long; its word is on the way when this one leaves it."""
+    one, _ = leaderless("c")
+    for event in (NotReached("b"), TimePassed(), NotReached("d"), Reached("e"), TimePassed()):
+        one.handle(event, one.next_deadline() or 1.3)
+    one.handle(offer("b", 3), 20.0)
+    assert LeaveLeader() in one.handle(offer("d", 3), 20.0)
+    one.handle(Follows(), 20.0)
+    assert one.allegiance is Allegiance.BOUND, "to itself"
+
+
 def test_unless_it_is_on_its_way_to_one_that_has_proved_that_it_leads() -> None:
     one, until = in_vain(formed(*"abcdefgh"))
     assert one.handle(offer("e", 2, one.round), until + 1) == []

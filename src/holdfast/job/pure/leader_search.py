@@ -3,12 +3,14 @@
 Pure. Times are seconds on the launcher's clock. In this order:
 
 - a launcher that knows more, or leads, as another one has said: *ahead*;
-- itself, if it may lead and others have voted for it that it has not had in vain;
+- itself, if it may lead, and has a vote of another one that was not in vain yet;
 - the leader before, out of turn, when a candidate has had its votes in vain: it may lead the
   others, or need votes to lead again;
-- the successors, one in each term (:mod:`.turns`), but for those that wait for this launcher;
+- the successors, one in each term (:mod:`.turns`);
 - the leader before, after the successors, or alone where there are none;
 - none for ``beat_s``, and all again.
+
+Neither the leader before nor a successor is asked while it has voted for this launcher, and waits.
 
 A host that is off answers nothing, and each attempt takes a fifth of ``silence_s``. So a launcher
 that was not reached is left alone for a while, the longer the more of them there are, as long as
@@ -135,8 +137,9 @@ class LeaderSearch:
             return Turn(Successor(own.node, own.desc.addr, own.desc.serves), term)
         former = self._former(own)
         was_in_vain, self._was_in_vain = self._was_in_vain, False
-        if former is not None and self._is_left(former.node, now):
-            former = None
+        if former is not None:
+            waits_for_it = elector(former.node) in voters
+            former = None if waits_for_it or self._is_left(former.node, now) else former
         if was_in_vain and former is not None and not self._was_leader(own.node):
             return Turn(former, turns.after_out_of_turn(formed, term))
         while self._tried < len(formed.successors):

@@ -216,7 +216,7 @@ class Succession:
         """No proof: the leader may come back."""
         if self.allegiance in (Allegiance.FOLLOWING, Allegiance.LEADING):
             self._lose_leader(text)
-            self._effects.append(LeaveLeader())
+            self._leave()
             self._lost.was_silent(ranks_until)
             self._following.is_sure = False
 
@@ -278,6 +278,10 @@ class Succession:
     def _approach(self, candidate: msg.Successor) -> None:
         self._voted_for = None  # the connection to that one is closed
         self._effects.append(Approach(candidate))
+
+    def _leave(self) -> None:
+        self._voted_for = None  # what that one has sent is for nothing
+        self._effects.append(LeaveLeader())
 
     def _is_candidate(self, node: str) -> bool:
         return self._candidate is not None and turns.is_one(self._candidate.node, node)
@@ -358,7 +362,7 @@ class Succession:
     def _nominate_itself(self) -> None:
         assert self._ready is not None
         desc = self._ready.join.desc
-        self.allegiance = Allegiance.BOUND
+        self.allegiance, self._search.resumes_at = Allegiance.BOUND, None
         self._candidate = msg.Successor(self._own, desc.addr, desc.serves)
 
     @property
@@ -379,7 +383,7 @@ class Succession:
         if not own or formed is None or not is_seeking or self._goes_to_leader:
             return False
         if turns.may_lead(formed, own):
-            self._effects.append(LeaveLeader())
+            self._leave()
             self._vote_for_itself(self._own_term_for_all(formed), now)
             return True
         return False
@@ -417,7 +421,7 @@ class Succession:
                 term = turns.next_own_term(formed, term, own)
             if term > self.term and turns.leads_in(formed, term, own):
                 if not votes_for_itself:
-                    self._effects.append(LeaveLeader())
+                    self._leave()
                 self._votes.drop(own)
                 if offer.term < term:
                     self._take(offer, now)  # it is asked for again
@@ -428,8 +432,8 @@ class Succession:
             self._effects += self._votes.release([offer.node], offer.term + 1, self._candidate)
             return
         self._take(offer, now)
-        electorates = self._following.electorates
-        if electorates is not None and self._votes.would_elect(own, electorates):
+        electorates, is_seeking = self._following.electorates, self.allegiance is Allegiance.SEEKING
+        if is_seeking and electorates is not None and self._votes.would_elect(own, electorates):
             self._gather(now)
 
     def _is_refused(self, offer: msg.Offer, now: float) -> bool:

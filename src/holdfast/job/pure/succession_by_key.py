@@ -90,7 +90,6 @@ class SuccessionByKey(Succession):
     # ------------------------------------------------------------ the claim
     def _vote_without_another_candidate(self) -> None:
         """No successor could be reached: there may be a leader, as the key says; or this one is."""
-        self._search.resumes_at = None
         self._nominate_itself()
         self._take(self._offer(self._now), self._now)
 

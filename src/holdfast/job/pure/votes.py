@@ -35,16 +35,16 @@ class Votes:
     _offers: dict[str, Offer] = field(default_factory=dict, init=False)
     _patient_until: dict[int, float] = field(default_factory=dict, init=False)
     """By term: when its votes are held, or given back."""
-    _held: int | None = field(default=None, init=False)
-    """The term of those that are held."""
+    _held: set[str] = field(default_factory=set, init=False)
+    """Launchers of which the votes are held."""
 
     def __iter__(self) -> Iterator[Offer]:
         return iter([*self._offers.values()])
 
     @property
     def are_held(self) -> bool:
-        """All that are here, if any is: none came since this launcher had them in vain."""
-        return all(offer.term == self._held for offer in self)
+        """All that are here, if any is: this launcher had each of them in vain."""
+        return self._offers.keys() <= self._held
 
     def take(self, offer: Offer, now: float) -> None:
         """The vote of this launcher, in the place of an earlier one."""
@@ -62,6 +62,7 @@ class Votes:
     def drop(self, node: str) -> None:
         """Its vote does not count any more."""
         self._offers.pop(node, None)
+        self._held.discard(node)
 
     def clear(self) -> None:
         """None counts any more, and none is to be given back."""
@@ -84,7 +85,7 @@ class Votes:
         return all(is_majority(votes, electorate) for electorate in electorates)
 
     def _are_many(self, n: int, electorates: Collection[frozenset[str]]) -> bool:
-        """So that they are not counted each time that one comes."""
+        """More than half of each electorate, by number alone: else none needs to be looked up."""
         return all(2 * n > len(electorate) for electorate in electorates)
 
     # ------------------------------------------------------------ giving back
@@ -108,12 +109,14 @@ class Votes:
     def hold(self, term: int, own: str, now: float) -> None:
         """This launcher had those for this term in vain: its own one is free."""
         self.drop(own)
-        self._held, self._patient_until[term] = term, now + self.pace.ask_s
+        if voters := {offer.node for offer in self if offer.term == term}:
+            self._held |= voters
+            self._patient_until[term] = now + self.pace.ask_s
 
     def keep(self) -> None:
         """None of those that are here is held, or given back, for its age."""
         self._patient_until.clear()
-        self._held = None
+        self._held.clear()
 
     def due(self, now: float) -> Iterator[tuple[int, list[str]]]:
         """The terms of which votes are held, or given back, and the launchers that gave them."""
