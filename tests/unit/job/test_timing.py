@@ -67,6 +67,7 @@ def test_the_pace_of_a_timeout_keeps_that_order_with_five_beats_or_ten(silence_s
     pace = Pace.of(silence_s)
     assert pace.silence_s == pytest.approx((10 if silence_s < 15 else 5) * pace.beat_s)
     assert pace.ask_s == pytest.approx(1.5 * pace.beat_s)
+    assert 2 * pace.ask_s <= 0.9 * pace.fence_s * (1 + 1e-9), "votes are back before they lapse"
     assert pace.lease_s >= silence_s / 30 * (1 - 1e-9)
 
 
