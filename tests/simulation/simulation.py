@@ -556,7 +556,14 @@ class Simulation(World):
         network = self.scenario.network
         if network.duplicate and self._rng.random() < network.duplicate:
             again_s = self._rng.choice((0.001, 1.0, 60.0)) * self._rng.random()
-            self.clock.call_in(again_s, partial(self._put, sender, home, message))
+            again = partial(self._put_again, sender, home, sender.connections, message)
+            self.clock.call_in(again_s, again)
+
+    def _put_again(
+        self, sender: SimulatedNode, home: SimulatedNode, connection: int, message: Message
+    ) -> None:
+        if sender.follows is home and sender.connections == connection:  # else it was closed
+            self._put(sender, home, message)
 
     def _put(self, sender: SimulatedNode, home: SimulatedNode, message: Message) -> None:
         if sender.alive and not sender.has_quit:

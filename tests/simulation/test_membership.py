@@ -729,6 +729,11 @@ def test_launchers_that_are_all_needed_find_together(
     assert bare(hosts, range(first_seed, first_seed + seeds)) == seeds
 
 
+def test_a_new_leader_hears_nothing_that_was_sent_to_the_one_before() -> None:
+    """The join of a launcher that has had ranks since, on a connection that is closed."""
+    silence(1540021305, 3)
+
+
 def test_a_leader_before_that_follows_brings_the_number_of_cycles_that_none_knew_of() -> None:
     """It formed two, cut off from all; the next leader formed one of the same number since."""
     simulation = Simulation(random_takeovers_witnessed(1030026395, 2), 1030026395)
