@@ -598,21 +598,40 @@ def test_a_launcher_that_comes_before_the_other_one_leads_may_come_again(party: 
     assert early.lost == []
 
 
-def test_a_vote_is_given_back_over_the_connection_that_brought_it(party: Party) -> None:
+def test_votes_are_given_back_over_the_connections_that_brought_them(party: Party) -> None:
     candidate = party.leader(leads=False)
-    voter = party.member(candidate, offers=True)
-    party.until(lambda: voter.reached, "it answers")
-    voter.link.give(vote("n1"))
-    party.until(lambda: candidate.messages, "the vote has come")
+    voters = [party.member(candidate, number, offers=True) for number in (1, 2, 3)]
+    for number, voter in enumerate(voters, start=1):
+        party.until(lambda voter=voter: voter.reached, "it answers")
+        voter.link.give(vote(f"n{number}"))
+    party.until(lambda: len(candidate.messages) == 3, "the votes have come")
+    channels = [candidate.server._launchers[node].channel for node in ("n1", "n3")]
 
-    candidate.server.release("n1", 5, asks=True)
+    candidate.server.release(("n1", "n3"), 5, asks=True)
 
-    party.until(lambda: voter.released, "it has its vote back")
-    [released] = voter.released
-    assert (released.term, released.asks, voter.broken) == (5, True, [])
+    first, kept, third = voters
+    party.until(lambda: None not in {it.gone for it in channels}, "these have left")
+    for voter in (first, third):
+        [released] = voter.released
+        assert (released.term, released.asks, voter.broken) == (5, True, [])
     candidate.lead()
-    party.descriptors.wait(0.01)
-    assert not voter.admitted
+    party.until(lambda: kept.admitted, "the other one follows")
+    assert (kept.released, first.admitted, third.admitted) == ([], 0, 0)
+
+
+def test_a_launcher_may_have_its_vote_back_more_than_once(party: Party) -> None:
+    candidate = party.leader(leads=False)
+    for times in (1, 2):
+        voter = party.member(candidate, offers=True)
+        party.until(lambda voter=voter: voter.reached, "it answers")
+        voter.link.give(vote("n1"))
+        party.until(lambda times=times: len(candidate.messages) == times, "the vote has come")
+        channel = candidate.server._launchers["n1"].channel
+
+        candidate.server.release(["n1"], times)
+
+        party.until(lambda voter=voter: voter.released, "it has its vote back")
+        party.until(lambda channel=channel: channel.gone is not None, "it has left")
 
 
 def test_a_voter_that_died_is_reported_when_the_launcher_leads(party: Party) -> None:

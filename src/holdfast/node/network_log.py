@@ -192,8 +192,7 @@ class NetworkLog(JobLog):
                 self._leave_link()
             case Release(nodes, term, asks, ahead):
                 assert self._server is not None
-                for node in nodes:
-                    self._server.release(node, term, asks=asks, ahead=ahead)
+                self._server.release(nodes, term, asks=asks, ahead=ahead)
             case ClaimKey():
                 self._claim(effect)
             case Leads(term, called=called):

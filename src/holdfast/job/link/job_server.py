@@ -12,7 +12,7 @@ import errno
 import os
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base import clock
@@ -69,10 +69,12 @@ class _Launcher:
     """One that has been admitted; it may come back while the job lives."""
 
     __slots__ = (
-        "address", "answers", "channel", "has_left", "name", "node", "own_address", "received",
+        "address", "answers", "channel", "has_left", "id", "name", "node", "own_address",
+        "received",
     )  # fmt: skip
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, id_: str, name: str) -> None:
+        self.id = id_
         self.name = name
         self.channel: Channel | None = None
         self.received = 0
@@ -130,6 +132,8 @@ class JobServer:
         self._round: bytes | None = None
         """That of the cycle that runs: a launcher that comes late finds the next leader by it."""
         self._launchers: dict[str, _Launcher] = {}
+        self._id_of: dict[str, str] = {}
+        """Of the launcher that had a node's id last; it may have another since, or be gone."""
         self._other_jobs: dict[str, tuple[str, int]] = {}
         self._probes: dict[int, socket.socket] = {}
         self._server = Server(
@@ -159,7 +163,7 @@ class JobServer:
     def led_by(self, addr: str, port: int) -> None:
         """The job is led there: callers are sent on, also those that have come already."""
         self._session, self._led_at = "", (addr, port)
-        launchers, self._launchers = self._launchers, {}
+        launchers, self._launchers, self._id_of = self._launchers, {}, {}
         for launcher in launchers.values():
             if launcher.channel is not None:
                 launcher.channel.close()
@@ -169,7 +173,7 @@ class JobServer:
         self._sessions_before.add(self._session)
         self._session = ""
         self._on_ended, self._round, self._decisions = lambda _: None, None, Outbox()
-        launchers, self._launchers = self._launchers, {}
+        launchers, self._launchers, self._id_of = self._launchers, {}, {}
         for launcher in launchers.values():
             if launcher.channel is not None:
                 launcher.channel.close()
@@ -179,14 +183,20 @@ class JobServer:
         self._led_at = at
 
     def release(
-        self, node: str, term: int, *, asks: bool = False, ahead: Successor | None = None
+        self,
+        nodes: Collection[str],
+        term: int,
+        *,
+        asks: bool = False,
+        ahead: Successor | None = None,
     ) -> None:
-        """Give a vote back; see :class:`.Released`."""
-        for name, launcher in [*self._launchers.items()]:
-            if launcher.node == node and launcher.channel is not None:
-                del self._launchers[name]
-                answer = NotAdmitted(Refusal.NOT_ELECTED, "", term, asks, ahead)
-                launcher.channel.send(encode(answer))
+        """Give the votes of these back; see :class:`.Released`."""
+        answer = encode(NotAdmitted(Refusal.NOT_ELECTED, "", term, asks, ahead))
+        for node in nodes:
+            launcher = self._launchers.get(self._id_of.get(node, ""))
+            if launcher is not None and launcher.node == node and launcher.channel is not None:
+                del self._launchers[launcher.id], self._id_of[node]
+                launcher.channel.send(answer)
                 launcher.channel.on_closed = _ignore
 
     def publish(self, decision: Decision) -> None:
@@ -313,7 +323,8 @@ class JobServer:
             channel.send(encode(NotAdmitted(refusal)))
             raise RefusedError(f"({greeting.name[:100]!a}) is not admitted: {refusal.value}")
         if launcher is None:
-            launcher = self._launchers[greeting.launcher] = _Launcher(greeting.name)
+            launcher = _Launcher(greeting.launcher, greeting.name)
+            self._launchers[launcher.id] = launcher
         if launcher.channel is not None:
             launcher.channel.close()  # the launcher has seen its end before this side did
         if greeting.offers:
@@ -354,6 +365,7 @@ class JobServer:
             self._server.report(f"a message of {launcher.name!a}", f"cannot be used: {error}")
             return
         launcher.node = message.node
+        self._id_of[launcher.node] = launcher.id
         launcher.has_left = isinstance(message, Leave)
         self._on_message(message)
 
