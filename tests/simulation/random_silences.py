@@ -185,6 +185,10 @@ def random_bare(seed: int, hosts: int = 9) -> Scenario:
     for host in doomed:
         lost = rng.choice((PowerLoss, PowerLoss, PowerLoss, Crash))
         faults.append(lost(at + rng.uniform(-5, within_s), host))
+    if doomed and rng.random() < 0.3:  # one is back as a spare as the leader is lost
+        died_at = at - rng.uniform(0.1, 0.8)
+        faults[1] = Crash(died_at, doomed[0])
+        faults.append(Return(died_at + 0.1, doomed[0]))
     for _ in range(rng.randint(0, 3)):
         apart = frozenset(rng.sample(others, rng.randint(1, rng.choice((1, most)))))
         for_s = rng.choice((0.5, 4.0, 9.0, 14.0, 30.0))

@@ -709,6 +709,16 @@ def test_the_simulator_finds_a_candidate_that_sends_its_voters_away(
         silence(1050014074, 27)
 
 
+def test_a_host_that_comes_back_as_its_leader_is_lost_is_missed_by_no_majority(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a spare that knows no round, and so cannot vote, it does not count a second time."""
+    silence(1410032050, 11)
+    monkeypatch.setattr(Rounds, "_is_learner", lambda self, node: False)
+    with pytest.raises(Violation, match="a majority lives"):
+        silence(1410032050, 11)
+
+
 def moved_in(kind: Callable[[int, int], Scenario], hosts: int, seeds: Iterable[int]) -> int:
     """In how many of these jobs another launcher has led."""
     moved = 0

@@ -56,7 +56,7 @@ def test_a_witness_has_a_vote_beside_an_even_number_of_launchers() -> None:
 
 
 def test_a_round_is_revised_when_others_wait_for_a_place() -> None:
-    """So they have a vote; a moment later, as others may come as well."""
+    """A moment later, as others may come as well."""
     one = rounds("a", "b")
     assert one.revise_at() == math.inf
     formed = published(one, one.form(bare("a", "b")), 1.0)
@@ -65,15 +65,52 @@ def test_a_round_is_revised_when_others_wait_for_a_place() -> None:
     one.nodes.ready["c"] = None
     assert one.revise_at() == 1.0 + NEWS_S
     revised = published(one, one.revised(), 3.0)
-    assert revised.electorate == {"a", "b", "c"}
-    assert revised.spares == ("c",)
+    assert revised.spares == revised.learners == ("c",)
+    assert revised.electorate == {"a", "b"}, "it may not have received a round"
     assert revised.after == formed.version < revised.version
     assert [it.node for it in revised.successors] == ["b", "c"]
+    assert one.revise_at() == math.inf
+
+
+def test_a_spare_has_a_vote_when_it_has_a_round() -> None:
+    """A launcher without a round cannot vote, and those that can might be no majority with it."""
+    one = rounds("a", "b")
+    formed = published(one, one.form(bare("a", "b")), 1.0)
+    joined(one.nodes, "c")
+    one.nodes.ready["c"] = None
+    revised = published(one, one.revised(), 3.0)
+    one.received("c", (1, *formed.version[1:]))
+    assert one.revise_at() == math.inf, "it has one of the leader before"
+    one.received("c", revised.version)
+    assert one.revise_at() == -math.inf
+    again = published(one, one.revised(), 5.0)
+    assert again.learners == ()
+    assert again.electorate == {"a", "b", "c"}
     assert one.revise_at() == math.inf
     joined(one.nodes, "w", is_witness=True)
     assert one.revise_at() == math.inf, "three launchers need no witness"
     del one.nodes.ready["c"]
+    assert one.revise_at() == 5.0 + NEWS_S
+
+
+def test_spares_that_have_a_round_wait_a_moment_for_others_that_came_with_them() -> None:
+    one = rounds("a", "b")
+    published(one, one.form(bare("a", "b")), 1.0)
+    joined(one.nodes, "c", "d")
+    one.nodes.ready |= {"c": None, "d": None}
+    revised = published(one, one.revised(), 3.0)
+    one.received("c", revised.version)
     assert one.revise_at() == 3.0 + NEWS_S
+    again = published(one, one.revised(), 5.0)
+    assert (again.learners, again.electorate) == (("d",), {"a", "b", "c"})
+
+
+def test_a_launcher_that_comes_back_as_another_node_keeps_its_vote() -> None:
+    one = rounds("a", "b-1", "c")
+    published(one, one.form(bare("a", "b-1", "c")))
+    joined(one.nodes, "b-1.1")
+    one.nodes.ready["b-1.1"] = None
+    assert one.revised().learners == ()
 
 
 def test_no_round_is_revised_after_which_leadership_does_not_move() -> None:

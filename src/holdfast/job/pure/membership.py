@@ -397,10 +397,13 @@ class Round:
     ``since``: the launchers that had a vote in each round before, from the last settled one on;
     empty: a launcher that has not received these rounds does not learn that. ``keepers``: in the
     order of ``places``; empty: the job keeps no steps at peers. ``again_for``: the node that has
-    missed this round, and gets it once more; empty: it is for all.
+    missed this round, and gets it once more; empty: it is for all. ``learners``: spares without a
+    vote: they are new, and may not have received a round yet.
     """
 
-    RARE: ClassVar[tuple[str, ...]] = ("beginning", "witness", "since", "keepers", "again_for")
+    RARE: ClassVar[tuple[str, ...]] = (
+        *("beginning", "witness", "since", "keepers", "again_for", "learners"),
+    )
 
     cycle: Count
     places: tuple[CyclePlace, ...]
@@ -424,6 +427,7 @@ class Round:
     since: tuple[tuple[Name, ...], ...] = ()
     keepers: tuple[Keeper, ...] = ()
     again_for: Raw = ""
+    learners: tuple[Name, ...] = ()
 
     @property
     def version(self) -> tuple[int, ...]:
@@ -434,7 +438,8 @@ class Round:
     def electorate(self) -> frozenset[str]:
         """Who has a vote when the leader is lost: launchers of the cycle, spares, a witness."""
         witness = [self.witness] if self.witness else []
-        nodes = [place.node for place in self.places] + [*self.spares] + witness
+        spares = [node for node in self.spares if node not in self.learners]
+        nodes = [place.node for place in self.places] + spares + witness
         return frozenset(map(elector, nodes))
 
     @cached_property

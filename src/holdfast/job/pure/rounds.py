@@ -2,7 +2,9 @@
 
 Pure. Times are seconds on the leader's clock. A round names its spares, a witness and the
 successors of its leader. When others are there the round is *revised*, while its cycle runs: so
-those that came have a vote, and know the successors.
+those that came know the successors, and have a vote once they have said that they do. A launcher
+that knows no round cannot vote, and if its vote counted, those that can might be too few: where a
+host comes back a moment before the leader is lost, it would count twice.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ class Rounds:
 
     formed: msg.Round | None = field(default=None, init=False)
     _revise_from: float = field(default=0.0, init=False)
+    _have_round: set[str] = field(default_factory=set, init=False)
+    """Spares that came later, and have received one."""
 
     def form(self, bare: msg.Round) -> msg.Round:
         """A round of the next cycle, as far as it is decided, with all that concerns leadership."""
@@ -63,17 +67,26 @@ class Rounds:
         """The last one with the spares, the witness and the successors that are there."""
         assert self.formed is not None
         spares = (*self.nodes.ready,)
+        learners = tuple(node for node in spares if self._is_learner(node))
         everyone = (*(place.node for place in self.formed.places), *spares)
+        voters = [node for node in everyone if node not in learners]
         return dataclasses.replace(
             self.formed,
             spares=spares,
+            learners=learners,
             leads_at=self._leads_at(),
             successors=self.successors(everyone),
             revision=self.formed.revision + 1,
             after=self.formed.version,
-            witness=self._witness_beside(everyone),
+            witness=self._witness_beside(voters),
             since=self.lease.since(),
         )
+
+    def _is_learner(self, node: str) -> bool:
+        """It has no vote yet, and is not known to have a round."""
+        assert self.formed is not None
+        has_vote = msg.elector(node) in self.formed.electorate
+        return not has_vote and node not in self._have_round
 
     def once_more(self, node: str) -> msg.Round:
         """The last one, for a node that has missed it.
@@ -90,14 +103,17 @@ class Rounds:
         self.lease.formed(formed.electorate, now, can_move=can_move)
 
     def revise_at(self) -> float:
-        """When to revise it; infinity: it is as it would be."""
+        """When to revise it; infinity: it is as it would be; minus infinity: now."""
         formed = self.formed
         if formed is None or formed.is_last or len(formed.electorate) > _REVISED_NODES:
             return math.inf
         leads_at = self._leads_at()
         if leads_at is None or not leads_at.port:
             return math.inf  # the job ends with this leader
-        if self.nodes.ready.keys() == {*formed.spares}:
+        have_round = self._have_round.intersection(formed.learners)
+        if have_round and len(have_round) == len(formed.learners):
+            return -math.inf  # all that came have a vote now
+        if self.nodes.ready.keys() == {*formed.spares} and not have_round:
             launchers = len(formed.electorate) - bool(formed.witness)
             if formed.witness == self.nodes.witness_for(launchers):
                 return math.inf
@@ -110,6 +126,9 @@ class Rounds:
 
     def received(self, node: str, version: tuple[int, ...]) -> bool:
         """A launcher has this round; whether enough have the last one since."""
+        learners = () if self.formed is None else self.formed.learners
+        if node in learners and version[:1] == (self.term,):
+            self._have_round.add(node)
         is_last = self.formed is not None and version == self.formed.version
         return is_last and self.lease.received(node)
 
