@@ -34,6 +34,7 @@ NAMES = (
     "trainers",
     "exceptions",
     "nodes",
+    "lost_launcher",
     "teardown",
     "assignment",
     "inprocess_abort",

@@ -55,10 +55,11 @@ while True:
 """
 
 
-def _command(kind: str, number: int, port: int) -> list[str]:
+def command(kind: str, number: int, port: int, nodes: int) -> list[str]:
+    """Of one launcher of several on this machine, the first of which leads, or has the store."""
     scripts = Path(sys.executable).parent
     shared = [
-        *(f"--nnodes={NODES}", "--nproc-per-node=1", "--max-restarts=1000", "--rdzv-id=bench"),
+        *(f"--nnodes={nodes}", "--nproc-per-node=1", "--max-restarts=1000", "--rdzv-id=bench"),
         *("--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--local-addr=127.0.0.1"),
         f"--rdzv-conf=is_host={int(number == 0)}",
     ]
@@ -127,7 +128,7 @@ def _job(kind: str) -> Iterator[_Job]:
                 script,
                 (),
                 path,
-                command=_command(kind, number, port.number),
+                command=command(kind, number, port.number, NODES),
                 name=str(number),
             )
             for number in range(NODES)

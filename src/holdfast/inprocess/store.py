@@ -16,7 +16,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
-import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -30,7 +29,7 @@ from holdfast.inprocess.exception import BarrierError, BarrierOverflow, BarrierT
 from holdfast.inprocess.exception import TimeoutError as RestartTimeoutError
 from holdfast.net.address import way_to_endpoint
 from holdfast.net.pure.address import Endpoint
-from holdfast.net.reach import PeerUnreachableError, connect_when_reachable
+from holdfast.net.until_listens import timed_out, wait_until_listens
 
 __all__ = [
     "BarrierError",
@@ -190,7 +189,7 @@ class TCPStore(StoreMixin, torch_private.TCPStore):
 
         def host_or_join() -> None:
             if not is_host:
-                _await_host(way_to_endpoint(host), number, wait_s)
+                _await_host(way_to_endpoint(host), number, wait_s, size)
             try:
                 become(is_master=is_host)
             except DistNetworkError as error:
@@ -216,15 +215,9 @@ class TCPStore(StoreMixin, torch_private.TCPStore):
         return () if self._has_agent else (0,)
 
 
-def _await_host(host: str, port: int, within_s: float) -> None:
-    """Wait for a process that listens there.
-
-    torch tries again after pauses that double up to a minute: all ranks would begin so much later.
-    """
-    try:
-        connect_when_reachable(host, port, within_s, threading.Event()).close()
-    except PeerUnreachableError as error:
-        raise DistNetworkError(str(error)) from error
+def _await_host(host: str, port: int, within_s: float, ranks: int) -> None:
+    if not wait_until_listens(host, port, within_s, ranks):
+        raise DistNetworkError(timed_out(host, port, within_s))
 
 
 def _from_env(name: str, world_size: int, of_one: str) -> str:

@@ -52,9 +52,7 @@ def said(monkeypatch) -> list[Any]:
     monkeypatch.setattr(TCPStore, "said", said, raising=False)
     reaper = SimpleNamespace(wait=lambda _timeout_s: said.append(REAPED))
     monkeypatch.setattr(hosted_stores, "group_reaper", reaper)
-    listening = SimpleNamespace(close=lambda: None)
-    connect = lambda _address, timeout: listening  # noqa: E731
-    monkeypatch.setattr(hosted_stores, "socket", SimpleNamespace(create_connection=connect))
+    monkeypatch.setattr(hosted_stores, "wait_until_listens", lambda *_: True)
     return said
 
 
@@ -96,24 +94,22 @@ def test_stores_that_cannot_be_mistaken_are_made_at_once(said, now: bool, port: 
 
 def test_a_client_waits_for_its_server_where_it_can_be_interrupted(said, monkeypatch) -> None:
     """In Python, and not in torch's constructor; it may wait as long as torch would have."""
-    tries: list[bool] = []
+    waits: list[tuple[float, bool]] = []
 
-    def connect(_address: object, timeout: float) -> SimpleNamespace:
-        assert 0.0 < timeout <= 30.0
-        tries.append(hosted_stores.is_waiting())
-        if len(tries) < 4:
-            raise ConnectionRefusedError
+    def wait(host: str, port: int, timeout_s: float) -> bool:
+        assert (host, port) == AT[:2]
         assert not said, "the constructor is not called yet"
-        return SimpleNamespace(close=lambda: None)
+        waits.append((timeout_s, hosted_stores.is_waiting()))
+        return len(waits) < 2
 
-    monkeypatch.setattr(hosted_stores, "socket", SimpleNamespace(create_connection=connect))
+    monkeypatch.setattr(hosted_stores, "wait_until_listens", wait)
     with hosted_stores.hosted_anew(lambda: Store(said, Store(said))):
         TCPStore(*AT, timeout=_30_S)
-        assert (said, tries) == ([MADE], [True] * 4)
-        tries.clear()
+        assert said == [MADE]
+        said.clear()
         with pytest.raises(DistNetworkError, match=r"timed out after 10ms .* \(node0, 6000\)"):
             TCPStore(*AT, timeout=dt.timedelta(milliseconds=10))
-    assert said == [MADE]
+    assert (said, waits) == ([], [(30.0, True), (0.01, True)])
     assert not hosted_stores.is_waiting()
 
 

@@ -21,8 +21,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import os
-import socket
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -30,11 +28,11 @@ from urllib.parse import parse_qs, urlsplit
 import torch
 from torch.distributed import DistNetworkError
 
-from holdfast.base.clock import monotonic
 from holdfast.base.rank_log import rank_logger
 from holdfast.base.torch_private import TCPStore, environment_handlers
 from holdfast.inplace.torch_edge.abort_distributed import group_reaper
 from holdfast.inplace.torch_edge.replaced import replaced
+from holdfast.net.until_listens import timed_out, wait_until_listens
 
 log = rank_logger(__name__)
 
@@ -42,9 +40,6 @@ _SCHEME = "env"
 _REAP_S = 10.0
 _TIMEOUT = dt.timedelta(seconds=300)
 """torch's, of a TCPStore that is made without one."""
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.1
-"""Between two tries to connect to a server that does not listen yet."""
-_CONNECT_S = 5.0
 _POSITIONS = {"host_name": 0, "port": 1, "is_master": 3, "timeout": 4}
 
 
@@ -59,22 +54,14 @@ def is_waiting() -> bool:
 
 def _wait_for_server(host: str, port: int, timeout: dt.timedelta) -> None:
     global _waiting  # noqa: PLW0603 - see there
-    give_up_at, pause_s = monotonic() + timeout.total_seconds(), _FIRST_PAUSE_S
+    timeout_s = timeout.total_seconds()
     _waiting += 1
     try:
-        while (left_s := give_up_at - monotonic()) > 0:
-            with contextlib.suppress(OSError):
-                socket.create_connection((host, port), timeout=min(left_s, _CONNECT_S)).close()
-                return
-            # Not in an except clause, where a restart would not interrupt it.
-            time.sleep(min(left_s, pause_s))  # noqa: TID251 - a server that begins to listen sends nothing
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        listens = wait_until_listens(host, port, timeout_s)
     finally:
         _waiting -= 1
-    raise DistNetworkError(
-        f"The client socket has timed out after {timeout.total_seconds() * 1e3:.0f}ms while trying "
-        f"to connect to ({host}, {port})."
-    )
+    if not listens:
+        raise DistNetworkError(timed_out(host, port, timeout_s))
 
 
 @contextlib.contextmanager

@@ -7,7 +7,8 @@ A part of the start of its Python (``base/processes/start_hook/sitecustomize.py`
 - the start of the interpreter's end is watched, for an exception that nothing has caught
   (``rank_end.py``, ``uncaught.py``);
 - torch calls :class:`_StepHook` after each step of an optimizer
-  (``register_optimizer_step_post_hook``; 0.2 microseconds).
+  (``register_optimizer_step_post_hook``; 0.2 microseconds);
+- the rank meets the others in short pauses, where torch's are long (``store_wait.py``).
 
 Nothing is imported that the script does not import, until its third step or its end. It works with
 any Python that holdfast supports; where holdfast is not installed for it, nothing happens.
@@ -31,6 +32,7 @@ _DUMP_SIGNAL = 7
 _KEPT_AS = "_holdfast_start"
 """This module in ``sys.modules``, once it has run for a rank; as in ``rank_end.py``."""
 _OPTIMIZER = "torch.optim.optimizer"
+_RENDEZVOUS = "torch.distributed.rendezvous"
 _THREADING = "threading"
 _FIRST_STEPS = 3
 """A script that reports by itself has begun to by then."""
@@ -54,9 +56,15 @@ def start(python_start: "PythonStart", orders: str) -> "ModuleType | None":
             end.watch_end(float(grace), threading)
         else:
             python_start.after_import(_THREADING, lambda it: end.watch_end(float(grace), it))
+    python_start.after_import(_RENDEZVOUS, lambda it: _wait_for_servers(python_start, it))
     register_dump()
     python_start.restore_pythonpath(path[1:] if path else None)
     return python_start.proceed()
+
+
+def _wait_for_servers(python_start: "PythonStart", rendezvous: "ModuleType") -> None:
+    until_listens = python_start.load("net/until_listens.py")
+    python_start.load("watch/rank/store_wait.py").wait_for_servers(rendezvous, until_listens)
 
 
 # ------------------------------------------------------------------ steps
