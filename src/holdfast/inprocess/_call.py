@@ -71,6 +71,7 @@ from holdfast.inprocess.exception import (
 from holdfast.inprocess.rank_assignment import RankDiscarded
 from holdfast.inprocess.state import Mode, State
 from holdfast.inprocess.store import StoreMixin, TCPStore
+from holdfast.net import until_listens
 from holdfast.net.address import interface_of
 from holdfast.page.page import Page, anonymous_page
 from holdfast.page.pure import page as layout
@@ -177,7 +178,7 @@ class RestartableCall:
             abort=self._abort,
             abort_again=self._abort_again,
             waits=abort_distributed.main_waits,
-            is_idle=hosted_stores.is_waiting,
+            is_idle=until_listens.is_waiting,
             number=self._number,
             soft_s=in_seconds(arguments.soft_timeout),
             silence_s=in_seconds(arguments.heartbeat_timeout),

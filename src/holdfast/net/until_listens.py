@@ -3,11 +3,16 @@
 torch's client of a store that does not listen yet comes back after 0.25 to 0.75 s, and after pauses
 that grow by half each time, up to a minute (``torch/csrc/distributed/c10d/Backoff.hpp``).
 
-Also run from its path, in a rank, so it imports nothing of holdfast.
+Also run from its path, in a rank, so it imports nothing of holdfast. An exception of a signal's
+handler, which may be an OSError, ends the wait: nothing that waits is inside an except clause, or
+in a block with one, where a restart in place would not interrupt it either.
 """
 
 # Annotations are quoted: ``first_lines.py`` says why.
 import _socket  # a script may replace the sockets of the module socket, not torch's
+import errno
+import select
+import sys
 import time
 
 TYPE_CHECKING = False
@@ -16,10 +21,22 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.1
 """Between two tries, which double; longer where many wait."""
-_TRIES_PER_S = 10_000
-"""Of all together."""
+_TRIES_PER_S = 2_000
+"""Of all together: a firewall remembers each for some seconds."""
 _CONNECT_S = 5.0
-_LOOK_UP_AGAIN_S = 10.0
+_FIRST_LOOK_UP_S, _LOOK_UP_AGAIN_S = 0.5, 10.0
+"""An unknown name may be known soon, and a known one be another host's later."""
+_CONNECTING = errno.EINPROGRESS, errno.EWOULDBLOCK
+_AT_ONCE = (1).to_bytes(4, sys.byteorder) + bytes(4)
+"""A ``struct linger``: the port is free at once."""
+
+_waiting = 0
+"""Threads that wait: Python runs in them meanwhile, and that is no progress."""
+
+
+def is_waiting() -> bool:
+    """Whether a thread of this process waits for a server."""
+    return _waiting > 0
 
 
 def wait_until_listens(host: str, port: int, timeout_s: float, waiting: int = 1) -> bool:
@@ -31,22 +48,12 @@ def wait_until_listens(host: str, port: int, timeout_s: float, waiting: int = 1)
         timeout_s: How long to wait at most.
         waiting: So many processes may wait for it at once.
     """
-    pause_s = max(_FIRST_PAUSE_S, waiting / _TRIES_PER_S / 2)
-    longest_s = max(_LONGEST_PAUSE_S, waiting / _TRIES_PER_S)
-    now = look_up_at = time.monotonic()
-    give_up_at = now + timeout_s
-    found: list[Any] = []
-    while now < give_up_at:
-        if now >= look_up_at:
-            found, look_up_at = _look_up(host, port), now + _LOOK_UP_AGAIN_S
-        for family, kind, protocol, _, address in found:
-            if _listens(family, kind, protocol, address, min(give_up_at - now, _CONNECT_S)):
-                return True
-        # In no except clause, where a restart in place would not interrupt it.
-        time.sleep(max(0.0, min(give_up_at - time.monotonic(), pause_s)))
-        pause_s = min(2 * pause_s, longest_s)
-        now = time.monotonic()
-    return False
+    global _waiting  # noqa: PLW0603 - see there
+    _waiting += 1
+    try:
+        return _wait(host, port, timeout_s, waiting)
+    finally:
+        _waiting -= 1
 
 
 def timed_out(host: str, port: int, timeout_s: float) -> str:
@@ -57,10 +64,30 @@ def timed_out(host: str, port: int, timeout_s: float) -> str:
     )
 
 
+def _wait(host: str, port: int, timeout_s: float, waiting: int) -> bool:
+    pause_s = max(_FIRST_PAUSE_S, waiting / _TRIES_PER_S / 2)
+    longest_s = max(_LONGEST_PAUSE_S, waiting / _TRIES_PER_S)
+    now = look_up_at = time.monotonic()
+    give_up_at, look_up_s = now + timeout_s, _FIRST_LOOK_UP_S
+    found: list[Any] = []
+    while now < give_up_at:
+        if now >= look_up_at:
+            found = _look_up(host, port)
+            look_up_s = _LOOK_UP_AGAIN_S if found else min(2 * look_up_s, _LOOK_UP_AGAIN_S)
+            look_up_at = now + look_up_s
+        for family, kind, protocol, _, address in found:
+            if _listens(family, kind, protocol, address, min(give_up_at - now, _CONNECT_S)):
+                return True
+        time.sleep(max(0.0, min(give_up_at - time.monotonic(), pause_s)))
+        pause_s = min(2 * pause_s, longest_s)
+        now = time.monotonic()
+    return False
+
+
 def _look_up(host: str, port: int) -> "list[Any]":
     try:
         return _socket.getaddrinfo(host, port, 0, _socket.SOCK_STREAM)
-    except OSError:
+    except (_socket.gaierror, UnicodeError):
         return []  # not known yet
 
 
@@ -70,11 +97,20 @@ def _listens(family: int, kind: int, protocol: int, address: "Any", timeout_s: f
     except OSError:
         return False
     try:
-        tried.settimeout(timeout_s)
-        tried.connect(address)
-        # A port of the range that the kernel takes own ports from may connect to itself.
-        return bool(tried.getsockname() != tried.getpeername())
-    except OSError:
-        return False
+        tried.setblocking(False)
+        # The server may have the port though it was this end's, see below.
+        tried.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
+        why = tried.connect_ex(address)
+        if why in _CONNECTING:
+            until = select.poll()
+            until.register(tried.fileno(), select.POLLOUT)
+            if not until.poll(timeout_s * 1e3):
+                return False
+            why = tried.getsockopt(_socket.SOL_SOCKET, _socket.SO_ERROR)
+        if why == 0 and tried.getsockname()[:2] == address[:2]:
+            # A port of the range that the kernel takes own ports from may connect to itself.
+            tried.setsockopt(_socket.SOL_SOCKET, _socket.SO_LINGER, _AT_ONCE)
+            return False
+        return bool(why == 0)
     finally:
         tried.close()

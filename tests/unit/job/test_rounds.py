@@ -82,7 +82,7 @@ def test_a_spare_has_a_vote_when_it_has_a_round() -> None:
     one.received("c", (1, *formed.version[1:]))
     assert one.revise_at() == math.inf, "it has one of the leader before"
     one.received("c", revised.version)
-    assert one.revise_at() == -math.inf
+    assert one.revise_at() == 3.0, "at once"
     again = published(one, one.revised(), 5.0)
     assert again.learners == ()
     assert again.electorate == {"a", "b", "c"}
@@ -91,6 +91,13 @@ def test_a_spare_has_a_vote_when_it_has_a_round() -> None:
     assert one.revise_at() == math.inf, "three launchers need no witness"
     del one.nodes.ready["c"]
     assert one.revise_at() == 5.0 + NEWS_S
+
+
+def test_the_node_of_the_leader_has_a_vote_at_once() -> None:
+    one = rounds("a", "b", "c")
+    published(one, one.form(bare("b", "c")))
+    one.nodes.ready["a"] = None
+    assert one.revised().electorate == {"a", "b", "c"}
 
 
 def test_spares_that_have_a_round_wait_a_moment_for_others_that_came_with_them() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.net import until_listens
+from holdfast.watch.rank import first_lines
 from holdfast.watch.rank.store_wait import wait_for_servers
 
 T = dt.timedelta(seconds=60)
@@ -43,7 +44,8 @@ def store(said: list[Any], monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setitem(sys.modules, "torch.distributed", torch)  # type: ignore[arg-type]
     module: Any = ModuleType("torch.distributed.rendezvous")
     module.TCPStore = TCPStore
-    waiter = SimpleNamespace(wait_until_listens=wait, timed_out=until_listens.timed_out)
+    waiter: Any = SimpleNamespace(wait_until_listens=wait, timed_out=until_listens.timed_out)
+    monkeypatch.setitem(sys.modules, "holdfast.net.until_listens", waiter)
     wait_for_servers(module, waiter)
     assert module.TCPStore is TCPStore
     return TCPStore
@@ -66,10 +68,36 @@ def test_the_rank_that_hosts_it_waits_for_nothing(store: Any, said: list[Any]) -
     assert said == ["made"] * 2
 
 
-@pytest.mark.parametrize("args", [(), ("node0",), ("node0", "a port"), ("node0", 1, 2, False, 30)])
-def test_torch_says_what_is_wrong_with_arguments(store: Any, said: list[Any], args: Any) -> None:
-    store(*args)
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        ((), {}),
+        (("node0",), {}),
+        (("node0", "a port"), {}),
+        (("node0", 70_000), {}),
+        (("node0", -1), {}),
+        ((b"node0", 6001), {}),
+        (("node0", 6001, "8"), {}),
+        (("node0", 6001, 2, False, 30), {}),
+        (("node0", 6001), {"timeout": None}),
+        (("node0", 6001), {"of_another_torch": True}),
+    ],
+)
+def test_torch_says_what_is_wrong_with_arguments(
+    store: Any, said: list[Any], args: Any, named: Any
+) -> None:
+    """At once."""
+    store(*args, **named)
     assert said == ["made"]
+
+
+def test_numbers_of_other_libraries_are_numbers(store: Any, said: list[Any]) -> None:
+    class Number:
+        def __index__(self) -> int:
+            return 6000
+
+    store("node0", Number(), Number())
+    assert said == [("node0", 6000, 300.0, 6000), "made"]
 
 
 def test_a_server_that_does_not_come_is_the_error_of_torch(store: Any, said: list[Any]) -> None:
@@ -84,3 +112,10 @@ def test_the_constructor_is_described_as_ever(store: Any) -> None:
 
 def test_a_torch_without_stores_is_left_alone() -> None:
     wait_for_servers(ModuleType("torch.distributed.rendezvous"), until_listens)
+
+
+def test_holdfast_that_is_gone_from_the_disk_does_not_keep_torch_from_being_imported() -> None:
+    def load(file: str) -> None:
+        raise FileNotFoundError(file)
+
+    first_lines._wait_for_servers(SimpleNamespace(load=load), ModuleType("rendezvous"))

@@ -43,24 +43,9 @@ _TIMEOUT = dt.timedelta(seconds=300)
 _POSITIONS = {"host_name": 0, "port": 1, "is_master": 3, "timeout": 4}
 
 
-_waiting = 0
-"""Threads that wait for a server: Python runs in them meanwhile, and that is no progress."""
-
-
-def is_waiting() -> bool:
-    """Whether a client waits for its server to listen."""
-    return _waiting > 0
-
-
 def _wait_for_server(host: str, port: int, timeout: dt.timedelta) -> None:
-    global _waiting  # noqa: PLW0603 - see there
     timeout_s = timeout.total_seconds()
-    _waiting += 1
-    try:
-        listens = wait_until_listens(host, port, timeout_s)
-    finally:
-        _waiting -= 1
-    if not listens:
+    if not wait_until_listens(host, port, timeout_s):
         raise DistNetworkError(timed_out(host, port, timeout_s))
 
 

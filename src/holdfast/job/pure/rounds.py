@@ -85,7 +85,7 @@ class Rounds:
     def _is_learner(self, node: str) -> bool:
         """It has no vote yet, and is not known to have a round."""
         assert self.formed is not None
-        has_vote = msg.elector(node) in self.formed.electorate
+        has_vote = msg.elector(node) in self.formed.electorate or node == self.home
         return not has_vote and node not in self._have_round
 
     def once_more(self, node: str) -> msg.Round:
@@ -103,7 +103,7 @@ class Rounds:
         self.lease.formed(formed.electorate, now, can_move=can_move)
 
     def revise_at(self) -> float:
-        """When to revise it; infinity: it is as it would be; minus infinity: now."""
+        """When to revise it; infinity: it is as it would be."""
         formed = self.formed
         if formed is None or formed.is_last or len(formed.electorate) > _REVISED_NODES:
             return math.inf
@@ -112,7 +112,7 @@ class Rounds:
             return math.inf  # the job ends with this leader
         have_round = self._have_round.intersection(formed.learners)
         if have_round and len(have_round) == len(formed.learners):
-            return -math.inf  # all that came have a vote now
+            return self._revise_from - NEWS_S  # now: all that came have a vote then
         if self.nodes.ready.keys() == {*formed.spares} and not have_round:
             launchers = len(formed.electorate) - bool(formed.witness)
             if formed.witness == self.nodes.witness_for(launchers):

@@ -63,8 +63,11 @@ def start(python_start: "PythonStart", orders: str) -> "ModuleType | None":
 
 
 def _wait_for_servers(python_start: "PythonStart", rendezvous: "ModuleType") -> None:
-    until_listens = python_start.load("net/until_listens.py")
-    python_start.load("watch/rank/store_wait.py").wait_for_servers(rendezvous, until_listens)
+    try:
+        until_listens = python_start.load("net/until_listens.py")
+        python_start.load("watch/rank/store_wait.py").wait_for_servers(rendezvous, until_listens)
+    except Exception:  # noqa: BLE001 - holdfast may be gone from the disk by then: torch's import goes on
+        return
 
 
 # ------------------------------------------------------------------ steps

@@ -8,6 +8,7 @@ a second (``net/until_listens.py``). Under torchrun the launcher's own store lis
 
 # Annotations are quoted, as in ``first_lines.py``.
 import functools
+import operator
 import sys
 
 TYPE_CHECKING = False
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 _POSITIONS = "host_name", "port", "world_size", "is_master", "timeout"
+_KNOWN = frozenset(_POSITIONS) | {
+    *("wait_for_workers", "multi_tenant", "master_listen_fd", "use_libuv"),
+}
+_PORTS = 1 << 16
 _TIMEOUT_S = 300.0
 """torch's, of a TCPStore that is made without one."""
 
@@ -41,14 +46,18 @@ def wait_for_servers(rendezvous: "ModuleType", until_listens: "Any") -> None:
 
 
 def _wait(given: "dict[str, Any]", until_listens: "Any") -> None:
-    if given.get("is_master"):
+    if given.get("is_master") or not _KNOWN.issuperset(given):
         return
+    host, ranks = given.get("host_name"), given.get("world_size")
     try:
-        host, port, waiting = str(given["host_name"]), int(given["port"]), given.get("world_size")
-        timeout = given.get("timeout")
-        timeout_s = _TIMEOUT_S if timeout is None else timeout.total_seconds()
+        port, ranks = operator.index(given["port"]), 1 if ranks is None else operator.index(ranks)
+        timeout_s = given["timeout"].total_seconds() if "timeout" in given else _TIMEOUT_S
         error = sys.modules["torch.distributed"].DistNetworkError
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError):
         return  # torch has an error for these
-    if not until_listens.wait_until_listens(host, port, timeout_s, waiting or 1):
-        raise error(until_listens.timed_out(host, port, timeout_s))
+    if type(host) is not str or not 0 < port < _PORTS:
+        return
+    # Imported, where a restart in place asks whether it waits.
+    module = sys.modules.get("holdfast.net.until_listens", until_listens)
+    if not module.wait_until_listens(host, port, timeout_s, ranks):
+        raise error(module.timed_out(host, port, timeout_s))
