@@ -95,6 +95,8 @@ def decision(one: Decision) -> str:
             shown = " ".join(place.node for place in one.places[:_FEW])
             more = f" and {len(one.places) - _FEW} more" if len(one.places) > _FEW else ""
             spares = f"; spares {' '.join(one.spares[:_FEW])}" if one.spares else ""
+            if one.learners:
+                spares += f" ({' '.join(one.learners[:_FEW])}: no vote yet)"
             spares += f"; witness {one.witness}" if one.witness else ""
             used = f"; {one.restarts_used} restarts used" if one.restarts_used else ""
             restore = one.beginning.restore if one.beginning is not None else None
