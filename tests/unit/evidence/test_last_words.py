@@ -159,6 +159,19 @@ def test_the_stack_of_a_rank_that_died_in_native_code_has_the_place() -> None:
     assert (found.place, found.began_at) == ("/job/train.py:4", 5.0)
 
 
+def test_a_wait_of_holdfast_for_the_script_is_at_a_place_of_the_script() -> None:
+    """Also where holdfast runs from a checkout."""
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "/job/train.py", line 4, in <module>',
+        '  File "/v/site-packages/torch/distributed/rendezvous.py", line 198, in meet',
+        '  File "/src/holdfast/watch/rank/store_wait.py", line 63, in _wait',
+        "torch.distributed.DistNetworkError: The client socket has timed out",
+    ]
+
+    assert read(lines, [5.0] * len(lines), exit_code=1).place == "/job/train.py:4"
+
+
 def test_an_error_file_of_a_loader_has_the_message_of_its_worker() -> None:
     error = f"KeyError: Caught KeyError in worker 0.\nOriginal {TOP[0]}\n{TOP[1]}\nKeyError: 'a'"
 

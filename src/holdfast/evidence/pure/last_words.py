@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from holdfast.base.pure.value import Value
+from holdfast.evidence.pure.own_code import OWN_CODE
 
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
 """Prefix of each line by torch's excepthook, once there is a process group."""
@@ -38,7 +39,10 @@ _BOX = ("╭", "│", "╰", "┌", "└", "┃", "┏", "┗")
 _TOP = ("<module>", "_run_module_as_main", "_run_code")
 _NAME = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?:: |:?$)")
 _NAME_ENDS = ("Error", "error", "Exception", "Interrupt", "Exit", "Iteration", "Group")
-_NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ", "<string>")
+_NOT_THE_USERS = (
+    *("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ", "<string>"),
+    *OWN_CODE,
+)
 _OWN = re.compile(
     r"\[(?:DEBUG|INFO|WARNING)\] .*\] holdfast: "
     r'|^\{"time": "[^"]+", "level": "(?:DEBUG|INFO|WARNING)", "node": "'

@@ -11,16 +11,14 @@ from __future__ import annotations
 
 from holdfast.base.pure.value import Value
 from holdfast.evidence.pure.evidence import CHILD, DEBUGGER, OTHER_PROCESS, PERSON, SERVER, TASKS
+from holdfast.evidence.pure.own_code import OWN_CODE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-_OURS = ("base", "evidence", "fault_tolerance", "inplace", "inprocess", "net", "page", "watch")
-"""Rooms of holdfast whose code runs within a rank's, also from a checkout."""
-_HOLDFAST = tuple(f"/holdfast/{room}/" for room in _OURS)
-_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "/torch/", *_HOLDFAST)
+_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "/torch/", *OWN_CODE)
 _COLLECTIVE = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/graph.py")
 _TRANSFERS = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 """Functions of torch.distributed between two ranks; other libraries have some of the same name."""
@@ -74,7 +72,7 @@ class Frame(Value):
     @property
     def is_holdfasts(self) -> bool:
         """It is code that holdfast runs within a rank."""
-        return any(part in self.file for part in _HOLDFAST)
+        return any(part in self.file for part in OWN_CODE)
 
     def __str__(self) -> str:
         return f"{self.function} {self.file.rpartition('/')[2]}:{self.line}"
