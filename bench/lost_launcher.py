@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 
 from bench.figures import Bar, Report
-from bench.nodes import PLAIN, WARM, command
+from bench.nodes import GROUP, PLAIN, WARM, command
 from bench.processes import STAMP, TORCHRUN_ALONE, BenchError, Launch, Stamp, folder
 from holdfast.net.port import ReservedPort
 
@@ -24,18 +24,7 @@ LEADER, FOLLOWER = 0, 1
 KINDS = (WARM, PLAIN, TORCHRUN_ALONE)
 BOUND_S = 60.0
 
-_SCRIPT = """
-def told(*_):
-    stamp("told")
-    os._exit(0)
-signal.signal(signal.SIGTERM, told)
-import torch
-import torch.distributed as dist
-dist.init_process_group("gloo")
-ones = torch.ones(1)
-dist.all_reduce(ones)
-assert ones.item() == 3
-stamp("ready")
+_SCRIPT = f"""{GROUP}
 while True:
     if EXCHANGES:
         time.sleep(0.01)
@@ -67,7 +56,9 @@ def _job(kind: str) -> Iterator[list[Launch]]:
 
 
 def _lose(kind: str, victim: int) -> dict[str, float]:
-    """Milliseconds until each stage, on the last node to reach it; none is told by a new leader.
+    """Milliseconds until each stage, on the last node to reach it.
+
+    ``told``: missing where the leader is lost, as the others kill their ranks at once.
 
     Raises:
         BenchError: They have no group within the bound.

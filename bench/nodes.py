@@ -38,7 +38,7 @@ BOUND_S = 30.0
 """A restart whose ranks have no group after this long has failed."""
 PAUSE_S_MAX = 0.3
 
-_SCRIPT = """
+GROUP = """
 def told(*_):
     stamp("told")
     os._exit(0)
@@ -48,8 +48,11 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 ones = torch.ones(1)
 dist.all_reduce(ones)
-assert ones.item() == 4
+assert ones.item() == dist.get_world_size()
 stamp("ready")
+"""
+"""A rank that says when it is told to end, and when it has a group with the others."""
+_SCRIPT = f"""{GROUP}
 while True:
     signal.pause()
 """

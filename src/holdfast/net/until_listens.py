@@ -10,8 +10,6 @@ in a block with one, where a restart in place would not interrupt it either.
 
 # Annotations are quoted: ``first_lines.py`` says why.
 import _socket  # a script may replace the sockets of the module socket, not torch's
-import errno
-import select
 import sys
 import time
 
@@ -26,7 +24,6 @@ _TRIES_PER_S = 2_000
 _CONNECT_S = 5.0
 _FIRST_LOOK_UP_S, _LOOK_UP_AGAIN_S = 0.5, 10.0
 """An unknown name may be known soon, and a known one be another host's later."""
-_CONNECTING = errno.EINPROGRESS, errno.EWOULDBLOCK
 _AT_ONCE = (1).to_bytes(4, sys.byteorder) + bytes(4)
 """A ``struct linger``: the port is free at once."""
 
@@ -73,11 +70,12 @@ def _wait(host: str, port: int, timeout_s: float, waiting: int) -> bool:
     while now < give_up_at:
         if now >= look_up_at:
             found = _look_up(host, port)
-            look_up_s = _LOOK_UP_AGAIN_S if found else min(2 * look_up_s, _LOOK_UP_AGAIN_S)
-            look_up_at = now + look_up_s
+            look_up_at = now + (_LOOK_UP_AGAIN_S if found else look_up_s)
+            look_up_s = min(2 * look_up_s, _LOOK_UP_AGAIN_S)
         for family, kind, protocol, _, address in found:
             if _listens(family, kind, protocol, address, min(give_up_at - now, _CONNECT_S)):
                 return True
+        # No event says that a process of another host listens.
         time.sleep(max(0.0, min(give_up_at - time.monotonic(), pause_s)))
         pause_s = min(2 * pause_s, longest_s)
         now = time.monotonic()
@@ -97,16 +95,10 @@ def _listens(family: int, kind: int, protocol: int, address: "Any", timeout_s: f
     except OSError:
         return False
     try:
-        tried.setblocking(False)
+        tried.settimeout(timeout_s)
         # The server may have the port though it was this end's, see below.
         tried.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
         why = tried.connect_ex(address)
-        if why in _CONNECTING:
-            until = select.poll()
-            until.register(tried.fileno(), select.POLLOUT)
-            if not until.poll(timeout_s * 1e3):
-                return False
-            why = tried.getsockopt(_socket.SOL_SOCKET, _socket.SO_ERROR)
         if why == 0 and tried.getsockname()[:2] == address[:2]:
             # A port of the range that the kernel takes own ports from may connect to itself.
             tried.setsockopt(_socket.SOL_SOCKET, _socket.SO_LINGER, _AT_ONCE)
