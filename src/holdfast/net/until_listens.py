@@ -21,6 +21,8 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.1
 """Between two tries, which double; longer where many wait."""
 _TRIES_PER_S = 2_000
 """Of all together: a firewall remembers each for some seconds."""
+_OF_MANY_S = 0.25, 1.0
+"""The same pauses of very many, at most: torch's first ones are no shorter."""
 _CONNECT_S = 5.0
 _FIRST_LOOK_UP_S, _LOOK_UP_AGAIN_S = 0.5, 10.0
 """An unknown name may be known soon, and a known one be another host's later."""
@@ -62,8 +64,9 @@ def timed_out(host: str, port: int, timeout_s: float) -> str:
 
 
 def _wait(host: str, port: int, timeout_s: float, waiting: int) -> bool:
-    pause_s = max(_FIRST_PAUSE_S, waiting / _TRIES_PER_S / 2)
-    longest_s = max(_LONGEST_PAUSE_S, waiting / _TRIES_PER_S)
+    together_s = waiting / _TRIES_PER_S
+    pause_s = max(_FIRST_PAUSE_S, min(together_s / 2, _OF_MANY_S[0]))
+    longest_s = max(_LONGEST_PAUSE_S, min(together_s, _OF_MANY_S[1]))
     now = look_up_at = time.monotonic()
     give_up_at, look_up_s = now + timeout_s, _FIRST_LOOK_UP_S
     found: list[Any] = []
