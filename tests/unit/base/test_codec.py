@@ -32,6 +32,7 @@ from holdfast.base.pure.codec import (
     encode,
     family,
 )
+from holdfast.base.pure.value import Value
 from holdfast.health import messages as health
 from holdfast.inplace.pure import messages as inprocess
 from holdfast.job.pure import link, membership
@@ -186,6 +187,42 @@ def test_a_sparse_record_is_sent_without_the_fields_that_have_their_defaults() -
 
     assert body["records"] == [{"name": "a"}, {"name": "b", "count": 1, "inner": {"whole": 2}}]
     assert decode(family(OfSparse), body) == message
+
+
+class LikeLast(Value):
+    """It is in a list of many."""
+
+    LIKE_LAST = True
+
+    name: Name
+    count: int = 0
+    inner: Inner = Inner(1)
+
+
+@dataclass(frozen=True)
+class OfAlike:
+    records: tuple[LikeLast, ...]
+
+
+def test_in_a_list_a_record_is_sent_without_what_the_one_before_has_as_well() -> None:
+    """A field that has its default again is sent."""
+    records = (LikeLast("a", 7), LikeLast("a", 7, Inner(2)), LikeLast("b", 0, Inner(2)))
+    body = encode(OfAlike(records))
+
+    assert body["records"] == [
+        {"name": "a", "count": 7},
+        {"inner": {"whole": 2}},
+        {"name": "b", "count": 0},
+    ]
+    assert decode(family(OfAlike), body) == OfAlike(records)
+
+
+@given(st.lists(st.builds(LikeLast, st.sampled_from("ab"), st.integers(0, 2)), max_size=5))
+def test_records_that_are_sent_by_their_differences_come_out_as_they_went_in(
+    records: list[LikeLast],
+) -> None:
+    message = OfAlike(tuple(records))
+    assert decode(family(OfAlike), json.loads(json.dumps(encode(message)))) == message
 
 
 _WHOLE = "a whole number from"

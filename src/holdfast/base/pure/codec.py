@@ -21,8 +21,9 @@ The type of a field decides which values are accepted::
     tuple[X, ...]    a list
     dict[str, X]     an object, whatever its keys
     another record   an object; where it says ``AS_LIST = True``, the list of its values; where it
-                     says ``SPARSE = True``, without the fields that have their defaults; where it
-                     names fields in ``RARE``, without those of them that have
+                     says ``SPARSE = True``, without the fields that have their defaults, and
+                     ``LIKE_LAST = True``: in a list, without those that the one before has as well;
+                     where it names fields in ``RARE``, without those of them with their defaults
     object           whatever JSON can hold, unchecked
 
 A key that is missing gets its field's default, and a key that no field has is ignored, so that
@@ -35,6 +36,8 @@ from __future__ import annotations
 
 import sys
 from itertools import repeat
+
+from holdfast.base.pure.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,6 +102,10 @@ class Form:
     def write(self, value: Any) -> Any:
         """The value for JSON."""
         return value
+
+    def read_all(self, values: Any) -> list[Any]:
+        """Several of them, from a list."""
+        return _read_each(range(len(values)), repeat(self.read), values)
 
     def write_all(self, values: Any) -> Any:
         """Several of them."""
@@ -213,7 +220,7 @@ class _Tuple(_Of):
     def read(self, value: Any) -> tuple[Any, ...]:
         if type(value) is not list:
             raise _UnexpectedError("a list", value)
-        return tuple(_read_each(range(len(value)), repeat(self.form.read), value))
+        return tuple(self.form.read_all(value))
 
     def write(self, value: Any) -> Any:
         return self.form.write_all(value)
@@ -234,12 +241,13 @@ class _Named(_Of):
 def _read_each(keys: Iterable[int | str], reads: Iterable[Any], values: Iterable[Any]) -> list[Any]:
     """Each value by its own function; one that is unexpected is named by its key."""
     done: list[Any] = []
-    for key, read, value in zip(keys, reads, values, strict=False):
-        try:
+    key: int | str = 0
+    try:
+        for key, read, value in zip(keys, reads, values, strict=False):  # noqa: B007 - for the error
             done.append(read(value))
-        except _UnexpectedError as error:
-            error.path.append(key)
-            raise
+    except _UnexpectedError as error:
+        error.path.append(key)
+        raise
     return done
 
 
@@ -258,18 +266,33 @@ class _Record(Form):
         self.kind = kind
         self.forms = forms
         self._reads = {name: form.read for name, form in forms.items()}
-        self._needed = {name for name in forms if not hasattr(kind, name)}
+        self._needed = [name for name in forms if not hasattr(kind, name)]
+        self._defaults = {name: getattr(kind, name, _MISSING) for name in forms}
+        self._made_of = kind.of if issubclass(kind, Value) else lambda it: kind(*it.values())
         self._rare = [name for name in forms if name in getattr(kind, "RARE", ())]
 
     def read(self, value: Any) -> Any:
+        return self._made_of(self._fields(value, self._defaults))
+
+    def _fields(self, value: Any, others: dict[str, Any]) -> dict[str, Any]:
+        """All that a record has, in order; what ``value`` lacks is as in ``others``."""
         if type(value) is not dict:
             raise _UnexpectedError("an object", value)
-        given = [name for name in self.forms if name in value or name in self._needed]
-        items = [value.get(name, _MISSING) for name in given]
-        values = _read_each(given, map(self._reads.__getitem__, given), items)
-        if len(given) == len(self.forms):
-            return self.kind(*values)
-        return self.kind(**dict(zip(given, values, strict=True)))
+        reads = self._reads
+        fields = others.copy()
+        name = ""
+        try:
+            for name, item in value.items():
+                read = reads.get(name)
+                if read is not None:
+                    fields[name] = read(item)
+            for name in self._needed:
+                if fields[name] is _MISSING:
+                    reads[name](_MISSING)
+        except _UnexpectedError as error:
+            error.path.append(name)
+            raise
+        return fields
 
     def write(self, value: Any) -> Any:
         written = {name: form.write(getattr(value, name)) for name, form in self.forms.items()}
@@ -288,6 +311,29 @@ class _Sparse(_Record):
             for name, one in vars(value).items()
             if one != getattr(self.kind, name, _MISSING)
         }
+
+
+class _Alike(_Sparse):
+    """A record of which a message may hold many that have most of their values in common."""
+
+    def read_all(self, values: Any) -> list[Any]:
+        fields = self._defaults
+
+        def read(value: Any) -> Any:
+            nonlocal fields
+            fields = self._fields(value, fields)
+            return self._made_of(fields)
+
+        return _read_each(range(len(values)), repeat(read), values)
+
+    def write_all(self, values: Any) -> Any:
+        written, last = [], self._defaults
+        for value in values:
+            fields = vars(value)
+            changed = [name for name, one in fields.items() if one != last[name]]
+            written.append({name: self.forms[name].write(fields[name]) for name in changed})
+            last = fields
+        return written
 
 
 class _Row(_Record):
@@ -327,8 +373,8 @@ _RECORDS: dict[type[Any], _Record] = {}
 def _record(kind: type[Any]) -> _Record:
     known = _RECORDS.get(kind)
     if known is None:
-        is_list, is_sparse = getattr(kind, "AS_LIST", False), getattr(kind, "SPARSE", False)
-        form = _Row if is_list else _Sparse if is_sparse else _Record
+        ways = {"AS_LIST": _Row, "LIKE_LAST": _Alike, "SPARSE": _Sparse}
+        form = next((form for way, form in ways.items() if getattr(kind, way, False)), _Record)
         known = _RECORDS[kind] = form(kind)
     return known
 

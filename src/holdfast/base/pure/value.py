@@ -48,6 +48,13 @@ class Value:
             raise TypeError(f"{kind}{args!r} {named!r}: expected {', '.join(names)}")
         self.__dict__.update(zip(names, values, strict=True))
 
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> Self:
+        """The record of these: all that it has, in their order. It keeps the dict, unchecked."""
+        record = cls.__new__(cls)
+        object.__setattr__(record, "__dict__", fields)
+        return record
+
     def but(self, **changed: Any) -> Self:
         """The same record with other values of these fields."""
         return type(self)(**{**vars(self), **changed})

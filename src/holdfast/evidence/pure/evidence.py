@@ -191,7 +191,7 @@ class RankDigest(Value):
         stopped_s: For how long it is known to be stopped (state T), or to have ended.
     """
 
-    SPARSE = True
+    LIKE_LAST = True
 
     rank: Count
     node: Raw = ""
