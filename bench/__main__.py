@@ -29,6 +29,7 @@ NAMES = (
     "lateness",
     "memory",
     "startup",
+    "meeting",
     "restart",
     "warm",
     "trainers",

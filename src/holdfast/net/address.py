@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.base.bounded import call_within
 from holdfast.base.loopback import own_loopback
+from holdfast.net.look_up import look_up
 from holdfast.net.pure.address import (
     Published,
     gloo_needs_interface,
@@ -120,7 +121,7 @@ def _probes(
 ) -> Iterator[tuple[socket.socket, tuple[Any, ...]]]:
     """A socket for each address of ``host``; none: the name does not resolve."""
     with contextlib.suppress(OSError, UnicodeError):
-        for family, _, protocol, _, address in socket.getaddrinfo(host, port, type=kind):
+        for family, _, protocol, _, address in look_up(host, port, kind):
             with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
                 yield probe, address
 

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.base import clock
+from holdfast.net.look_up import look_up
 from holdfast.net.pure.address import Endpoint
 
-_PAUSE_FIRST_S = 0.05
+_PAUSE_FIRST_S = 0.005
 _PAUSE_MAX_S = 1.0
+_ATTEMPT_LEAST_S = 0.05
 ATTEMPT_S = 3.0
 """For one connection: a packet without an answer is sent again after 1 s."""
 _FIRST_WORD_S = 3.0
@@ -35,7 +37,7 @@ def connect_when_reachable(
     """A connection to ``host``:``port``, once a process accepts one there.
 
     A name or a listener that appears on another host causes no event here, so this tries again and
-    again: after 0.05 s, then less often, then every second.
+    again: after 5 ms, then less often, then every second.
 
     Args:
         host: Name or address; the name need not resolve yet (a Kubernetes pod's appears late).
@@ -51,7 +53,7 @@ def connect_when_reachable(
     pause_s, report_after_s = _PAUSE_FIRST_S, _FIRST_WORD_S
     while True:
         left_s = begun_at + within_s - clock.monotonic()
-        connected, why = _try(host, port, min(ATTEMPT_S, max(left_s, _PAUSE_FIRST_S)))
+        connected, why = _try(host, port, min(ATTEMPT_S, max(left_s, _ATTEMPT_LEAST_S)))
         if connected is not None:
             return connected
         left_s = begun_at + within_s - clock.monotonic()
@@ -95,7 +97,7 @@ def connect_host(host: str, port: int, timeout_s: float = ATTEMPT_S) -> socket.s
     Raises:
         OSError: There is none; ConnectionRefusedError: each of its addresses refuses it.
     """
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    found = look_up(host, port)
     last: OSError = ConnectionRefusedError(errno.ECONNREFUSED, "no process listens there")
     for _, _, _, _, address in found:
         try:
@@ -110,7 +112,7 @@ def connect_host(host: str, port: int, timeout_s: float = ATTEMPT_S) -> socket.s
 def _try(host: str, port: int, timeout_s: float) -> tuple[socket.socket | None, str]:
     """A connection, or why there is none just now."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = look_up(host, port)
     except (OSError, UnicodeError) as error:  # UnicodeError: a name of an impossible form
         reason = getattr(error, "strerror", None) or error
         return None, f"the name {host!r} does not resolve ({reason})"

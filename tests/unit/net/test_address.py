@@ -191,7 +191,8 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     known = {"here": "127.0.1.1"}
     resolve = socket.getaddrinfo
 
-    def look_up(host: str, *args: Any, **kwargs: Any) -> list[Any]:
+    def look_up(name: bytes, *args: Any, **kwargs: Any) -> list[Any]:
+        host = name.decode()
         if host[:1].isalpha() and host != "localhost":
             host = known.get(host, "")
             if not host:
