@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from holdfast.job.pure.assign import Policy as NodePolicy
 from tests.simulation.random_settings import (
@@ -185,15 +186,17 @@ def random_bare(seed: int, hosts: int = 9) -> Scenario:
     for host in doomed:
         lost = rng.choice((PowerLoss, PowerLoss, PowerLoss, Crash))
         faults.append(lost(at + rng.uniform(-5, within_s), host))
+    slow = None
     if doomed and rng.random() < 0.3:  # one is back as a spare as the leader is lost
         died_at = at - rng.uniform(0.1, 0.8)
         faults[1] = Crash(died_at, doomed[0])
         faults.append(Return(died_at + 0.1, doomed[0]))
+        slow = random.Random(f"slow {seed}").choice((None, None, 0.3))
     for _ in range(rng.randint(0, 3)):
         apart = frozenset(rng.sample(others, rng.randint(1, rng.choice((1, most)))))
         for_s = rng.choice((0.5, 4.0, 9.0, 14.0, 30.0))
         faults.append(Partition(at + rng.uniform(-5, within_s), min(apart), apart, for_s))
-    return Scenario(
+    scenario = Scenario(
         hosts=hosts,
         rules=random_rules(rng, NodePolicy(rng.randint(1, hosts - most), hosts)),
         network=random_network(rng),
@@ -207,3 +210,7 @@ def random_bare(seed: int, hosts: int = 9) -> Scenario:
         witnesses=witnesses,
         must_succeed=True,
     )
+    if slow is None:
+        return scenario
+    # The round in which it has a vote reaches some, and not others.
+    return replace(scenario, network=replace(scenario.network, delay_s=(0.0005, slow)))

@@ -719,6 +719,16 @@ def test_a_host_that_comes_back_as_its_leader_is_lost_is_missed_by_no_majority(
         silence(1410032050, 11)
 
 
+def test_a_candidate_learns_of_a_voter_that_knows_a_later_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those who know less than the voter are bound to it, and send that one on to it."""
+    silence(1940000327, 40)
+    monkeypatch.setattr(Succession, "_bound_to", None)
+    with pytest.raises(Violation, match="a majority lives"):
+        silence(1940000327, 40)
+
+
 def moved_in(kind: Callable[[int, int], Scenario], hosts: int, seeds: Iterable[int]) -> int:
     """In how many of these jobs another launcher has led."""
     moved = 0

@@ -359,6 +359,12 @@ class Succession:
         """This node, once its ranks are gone; empty: they are not."""
         return self._ready.join.node if self._ready is not None else ""
 
+    @property
+    def _bound_to(self) -> msg.Successor | None:
+        """Another launcher, which has the vote of this one."""
+        is_bound = self.allegiance is Allegiance.BOUND and not self._is_candidate(self._own)
+        return self._candidate if is_bound else None
+
     def _nominate_itself(self) -> None:
         assert self._ready is not None
         desc = self._ready.join.desc
@@ -443,6 +449,7 @@ class Succession:
         ahead = self._following.leads_lately_at(now) if is_led else None
         if formed is None or offer.last > formed.version:
             self._search.found_later_round(offer.join)
+            ahead = ahead or self._bound_to  # so that this one learns of the later round
         elif self.is_leaderless and (not own or turns.may_lead(formed, own)):
             if not self._goes_to_leader:
                 return False
