@@ -16,6 +16,7 @@ from holdfast.net.pure.address import Endpoint
 _PAUSE_FIRST_S = 0.005
 _PAUSE_MAX_S = 1.0
 _ATTEMPT_LEAST_S = 0.05
+"""For one connection, however little time is left."""
 ATTEMPT_S = 3.0
 """For one connection: a packet without an answer is sent again after 1 s."""
 _FIRST_WORD_S = 3.0
