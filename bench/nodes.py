@@ -51,7 +51,7 @@ dist.all_reduce(ones)
 assert ones.item() == dist.get_world_size()
 stamp("ready")
 """
-"""A rank that says when it is told to end, and when it has a group with the others."""
+"""A rank that stamps ``ready`` once its process group has summed, and ``told`` at SIGTERM."""
 _SCRIPT = f"""{GROUP}
 while True:
     signal.pause()
