@@ -181,11 +181,13 @@ class TinyJob:
         return [int(pid) for pid in path.read_text().split()]
 
     def runtime_files(self) -> list[str]:
-        """In the private folder of this launcher."""
+        """In the private folder of this launcher, which may remove some as this looks."""
         return [
-            str(path)
+            f"{folder}/{name}"
             for parent in {"/dev/shm", tempfile.gettempdir()}
-            for path in Path(parent).glob(f"holdfast_{self.pid}-*/**/*")
+            for top in Path(parent).glob(f"holdfast_{self.pid}-*")
+            for folder, folders, files in os.walk(top)
+            for name in folders + files
         ]
 
     def resources(self) -> Resources:
