@@ -517,10 +517,6 @@ def test_no_leader_that_dies_breaks_a_promise_or_ends_a_job(
     assert moved >= seeds / 3
 
 
-def takes_a_third(votes: Any, electorate: frozenset[str]) -> bool:
-    return 3 * len(electorate.intersection(votes)) >= len(electorate)
-
-
 def starts_at_once(self: JobCycles, before: Leads, now: float) -> None:
     """The next cycle does not wait for launchers from which no word came."""
     inherit(self, before, now)
@@ -552,7 +548,6 @@ inherit, on_leader_gone = JobCycles._inherit, Launcher._on_leader_gone
     ("kind", "method", "bug"),
     [
         (Succession, "_on_reached", votes_twice),
-        (votes, "is_majority", takes_a_third),
         (JobCycles, "_inherit", starts_at_once),
         (Launcher, "_on_leader_gone", votes_with_ranks),
     ],
@@ -810,6 +805,18 @@ def test_such_scenarios_find_a_candidate_that_forgets_when_others_died(
     monkeypatch.setattr(LostLeaders, "note_ended", forgets_when_others_died)
     with pytest.raises(Violation, match="R-1"):
         moved_in(random_halved, 6, range(50))
+
+
+def takes_a_third(votes: Any, electorate: frozenset[str]) -> bool:
+    return 3 * len(electorate.intersection(votes)) >= len(electorate)
+
+
+def test_such_scenarios_find_two_leaders_that_a_third_each_have_elected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(votes, "is_majority", takes_a_third)
+    with pytest.raises(Violation, match="L-1"):
+        moved_in(random_halved, 8, range(30))
 
 
 @pytest.mark.parametrize(("hosts", "apart"), [(16, 8), (70, 32)])
