@@ -37,6 +37,11 @@ class Layout(NamedTuple):
     def hosts(self) -> int:
         return self.launchers + self.witness
 
+    @property
+    def most(self) -> int:
+        """Of its hosts so many have ranks, when all are there."""
+        return int(self.nnodes.rpartition(":")[2])
+
 
 LAYOUTS = (
     Layout("3 of 3", 3, "3"),
@@ -129,7 +134,7 @@ class HostJob:
         return max((life.cycle for life in self.lives()), default=-1)
 
     def until_settled(self, what: str, bound_s: float) -> None:
-        """Wait: all launchers take part, or wait as spares, and their ranks make steps again."""
+        """Wait: all for which there are places take part, the others wait; ranks make steps."""
         since = time.monotonic()
         try:
             wait_for(lambda: not self._missing(since), what, bound_s)
@@ -150,7 +155,7 @@ class HostJob:
             return f"cycle {cycle} makes no steps, hosts {hosts}"
         out = [it for it in range(self.layout.launchers) if it not in hosts]
         waiting = [it for it in out if self._stands_by(self.jobs[it])]
-        if out != waiting:
+        if out != waiting or len(hosts) < self.layout.most:
             return f"cycle {cycle} has hosts {hosts}, and hosts {waiting} as spares"
         return ""
 
