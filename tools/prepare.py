@@ -387,12 +387,13 @@ def _install(folder: str, packages: Sequence[str], *, complete: bool) -> None:
             "-m",
             "pip",
             "install",
+            "--no-compile",  # an import compiles what it needs: a sixth of the files
             "--constraint",
             constraints,
             *cpu_wheels(python),
         ]
         _pip(folder, [*install, *sources])
-        _run([python, "-c", "import torch, holdfast"])
+        _run(["env", "-u", "PYTHONDONTWRITEBYTECODE", python, "-c", "import torch, holdfast"])
     except CannotPrepareError as error:
         with contextlib.suppress(OSError):  # a full disk; this environment is made again
             _write_record(folder, {**record, "installing": False})
