@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import time
@@ -32,6 +33,7 @@ from holdfast.job.pure.membership import (
     Offer,
     StopCycle,
 )
+from holdfast.net.channel import Channel
 from holdfast.net.descriptors import Descriptors
 from holdfast.net.pure.frames import Decoder
 from tests.garbage import encoded, fuzz, streams
@@ -328,6 +330,32 @@ def test_a_launcher_whose_port_never_answered_is_not_believed_dead(party: Party)
     seen.die()
     party.until(lambda: leader.ended, "the end of the other")
     assert leader.ended == ["n2"]
+
+
+def test_a_launcher_that_has_gone_as_it_is_admitted_is_none_of_the_job(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its proof was there to be read when its connection was reset; others come, and go on."""
+    leader = party.leader()
+
+    def gone(_channel: Channel) -> None:
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Channel, "addresses", gone)
+        member = party.member(leader)
+        party.until(lambda: member.broken, "its connection is closed")
+    assert leader.server.reached_at() is None
+    talk(party, leader, party.member(leader, 2), 1)
+
+
+def test_a_call_without_an_answer_is_no_answer(party: Party) -> None:
+    """A launcher that is stopped: its kernel accepts the connection; it is called again."""
+    with _listen(0) as silent:
+        member = party.member(None, port=silent.getsockname()[1], leads=3, answer_s=0.0)
+        member.link.on_time()
+        party.until(lambda: member.broken, "it is given up")
+    assert not member.lost
 
 
 def test_a_leader_that_was_started_again_is_another(party: Party) -> None:

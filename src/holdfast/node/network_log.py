@@ -6,6 +6,7 @@ they last.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -454,8 +455,10 @@ class NetworkLog(JobLog):
         """Where a refusal proves that this leader has died; None: nowhere, as far as is known."""
         if self._leader_at is None and self._check is not None:
             own, check = self._check
-            if check.has_ended() and check.result():
-                self._leader_at = own
+            if check.has_ended():
+                self._check = None
+                with contextlib.suppress(OSError):  # there was no thread to spare for it
+                    self._leader_at = own if check.result() else None
         return self._leader_at
 
     def _on_replaced(self, why: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 from typing import Any
 
 import pytest
 
+from holdfast.job.link.leader_call import LeaderCall
 from holdfast.job.link.meeting_place import MeetingPlace
 from holdfast.job.pure.member_messages import LeaderLost
 from holdfast.job.pure.membership import Successor
@@ -50,6 +52,28 @@ def test_a_proxy_s_refusal_proves_nothing_unless_the_leader_has_answered_itself(
     assert check is not None
     until(check[1].has_ended, "the check has ended")
     assert log._proof_at() == (("10.0.0.1", PORT) if yes else None)
+
+
+def no_thread(_thread: threading.Thread) -> None:
+    raise OSError(errno.EAGAIN, "the system lets this process start no thread")
+
+
+def test_where_no_thread_can_be_started_nothing_is_proved_and_nothing_ends(
+    log: NetworkLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check is not made, then or later; a leader's call of the one before is made again."""
+    monkeypatch.setattr("holdfast.base.bounded.start_thread", no_thread)
+    log._finder = Answers(yes=True)
+    log._note_leader(Successor("n0", "10.0.0.1", PORT))
+    assert log._proof_at() is None
+    assert log._proof_at() is None, "once more"
+
+    about = ("10.0.0.1", PORT), log._finder, ("10.0.0.2", PORT), pytest.fail, lambda: None
+    call = LeaderCall(*about, once=True, pause_s=lambda _: 7.0)
+    call.on_time()
+    call.on_connected()
+    assert call.next_deadline() is not None
+    assert not call.has_answered
 
 
 def test_the_address_of_the_connection_needs_no_check(log: NetworkLog) -> None:

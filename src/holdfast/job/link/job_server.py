@@ -322,6 +322,7 @@ class JobServer:
         if refusal is not None:
             channel.send(encode(NotAdmitted(refusal)))
             raise RefusedError(f"({greeting.name[:100]!a}) is not admitted: {refusal.value}")
+        own, theirs = channel.addresses()  # or the caller has gone meanwhile
         if launcher is None:
             launcher = _Launcher(greeting.launcher, greeting.name)
             self._launchers[launcher.id] = launcher
@@ -331,7 +332,6 @@ class JobServer:
             launcher.received = 0  # it sends its vote again, and all after that
         if greeting.session:
             decided = greeting.received
-        own, theirs = channel.addresses()
         launcher.channel, launcher.own_address = channel, own[0]
         # As it says itself: the other end of the connection may be a gateway between them.
         is_literal = is_address(greeting.addr) and not is_link_local(greeting.addr)

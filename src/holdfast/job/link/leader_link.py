@@ -187,7 +187,8 @@ class LeaderLink:
         """Give up a leader that accepts a connection, and does not answer."""
         if self._answer_by is not None and clock.monotonic() >= self._answer_by:
             self._answer_by = None
-            if (self._session or self._offers) and self._channel is not None:
+            can_call_again = self._session or self._offers or self._leads
+            if can_call_again and self._channel is not None:
                 self._channel.cut_off(f"has not answered within {self._answer_s:g} s")
                 return
             self._lose(
