@@ -469,11 +469,12 @@ def test_what_was_recorded_in_one_connection_proves_nothing_in_another(party: Pa
     member = party.member(leader)
     talk(party, leader, member, 1)
     secret, nonce = words.Secret(SECRET, "'j1'"), "0" * 32
-    greeting = encoded(encode(words.GreetLeader("'j1'", nonce, "n9", "n9", HERE, 9)))
-    recorded = words.LauncherProof(secret.proof("launcher", nonce, "1" * 32))
+    said = encode(words.GreetLeader("'j1'", nonce, "n9", "n9", HERE, 9))
+    greeting, text = encoded(said), words.as_sent(said)
+    recorded = words.LauncherProof(secret.proof("launcher", text, "1" * 32))
     leave = encoded(encode(Leave("n1", LeaveWhy.SIGNALLED)))
 
-    for proof in (recorded, words.LauncherProof(secret.proof("leader", nonce, nonce))):
+    for proof in (recorded, words.LauncherProof(secret.proof("leader", text, nonce))):
         answer = dialogue(party, leader.server.port, greeting + encoded(encode(proof)) + leave)
         refused = Decoder().feed(answer)[-1]
         assert decode(words.ANSWERS, refused) == words.NotAdmitted(words.Refusal.OTHER_SECRET)
@@ -502,6 +503,42 @@ def test_a_leader_that_does_not_prove_itself_gets_no_proof(party: Party) -> None
         assert decode(words.PROOFS, frames[1]) == words.LauncherProof("")
         assert not lured.admitted
         assert not lured.decisions
+        lured.close()
+
+
+@pytest.mark.parametrize("change", [{}, {"offers": True}, {"offers": True, "launcher": "n9"}])
+def test_no_launcher_s_own_port_proves_to_it_that_a_stranger_leads(
+    party: Party, change: dict[str, Any]
+) -> None:
+    """A stranger that a launcher greets says the same there, or a little else, and is answered."""
+    own = party.leader(leads=False)
+    own.server._own = "n1"
+    with socket.create_server((HERE, 0)) as stranger:
+        options = {} if change else {"offers": True}
+        lured = Member(party, stranger.getsockname()[1], 1, **options)
+        connected, _ = stranger.accept()
+        with connected, socket.create_connection((HERE, own.server.port)) as reflecting:
+            connected.settimeout(BOUND_S)
+            (greeting,) = Decoder().feed(connected.recv(1 << 16))
+            reflecting.sendall(encoded({**greeting, **change}))
+            reflecting.setblocking(False)
+            answers = Decoder()
+            heard: list[bytes] = []
+
+            def is_answered() -> bool:
+                try:
+                    heard.append(reflecting.recv(1 << 16))
+                except BlockingIOError:
+                    return False
+                return True
+
+            party.until(is_answered, "an answer, or the end")
+            said = answers.feed(heard[0])
+            connected.sendall(heard[0] or encoded(encode(words.LeaderProof("0" * 32, "f"))))
+            party.until(lambda: lured.lost, "it gives up")
+        assert bool(said) == ("launcher" in change)
+        assert not lured.admitted
+        assert not lured.reached
         lured.close()
 
 

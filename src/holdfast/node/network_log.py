@@ -312,6 +312,7 @@ class NetworkLog(JobLog):
             LOGGER.warning,
             self._on_message,
             self._on_led_by,
+            self._node_id,
         )
         if found.connected is None:
             if place.other is not None:

@@ -32,6 +32,7 @@ from holdfast.job.pure.link import (
     Outbox,
     Refusal,
     Secret,
+    as_sent,
     is_nonce,
 )
 from holdfast.job.pure.membership import (
@@ -46,6 +47,7 @@ from holdfast.job.pure.membership import (
 from holdfast.net.channel import RefusedError
 from holdfast.net.pure import frames
 from holdfast.net.pure.address import is_address, is_link_local, is_loopback, unmapped
+from holdfast.net.pure.handshake import is_token
 from holdfast.net.server import Server
 from holdfast.net.tcp import tune
 
@@ -102,6 +104,7 @@ class JobServer:
         on_message: Called with each message.
         on_led_by: Called with the address, the term and the node of a launcher that proves that it
             leads the job.
+        own: Names this incarnation of the launcher; see :class:`.GreetLeader`.
     """
 
     def __init__(
@@ -114,6 +117,7 @@ class JobServer:
         log: Callable[[str], None],
         on_message: Callable[[Message], None],
         on_led_by: Callable[[str, int, int, str], None] = lambda *_: None,
+        own: str = "",
     ) -> None:
         self.port: int = listener.getsockname()[1]
         self._listener = listener
@@ -124,6 +128,7 @@ class JobServer:
         self._session = ""
         self._on_message = on_message
         self._on_led_by = on_led_by
+        self._own = own
         self._led_at: tuple[str, int] | None = None
         self._sessions_before: set[str] = set()
         """In which this launcher has led, and does not any more."""
@@ -272,9 +277,16 @@ class JobServer:
         if not is_welcome:
             channel.send(encode(NotAdmitted(Refusal.NOT_LEADER)))
             raise RefusedError("looks for the leader of the job, which is not here")
+        if greeting.launcher == self._own:
+            raise RefusedError("repeats the greeting of this launcher itself")
+        try:
+            said = as_sent(frame)
+        except (ValueError, RecursionError):
+            raise RefusedError("sent a greeting that no launcher sends") from None
         nonce = os.urandom(NONCE_BYTES).hex()
-        channel.on_message = lambda channel, frame: self._admit(channel, frame, greeting, nonce)
-        own = self._secret.proof("leader", greeting.nonce, nonce)
+        proof = self._secret.proof("launcher", said, nonce)
+        channel.on_message = lambda channel, frame: self._admit(channel, frame, greeting, proof)
+        own = self._secret.proof("leader", said, nonce)
         channel.send(encode(LeaderProof(nonce, own)))
 
     def _lead_to(self, greeting: GreetLeader) -> LedElsewhere | LeadYourself:
@@ -293,10 +305,9 @@ class JobServer:
         return LeadYourself(self._job)
 
     def _admit(
-        self, channel: Channel, frame: frames.Message, greeting: GreetLeader, nonce: str
+        self, channel: Channel, frame: frames.Message, greeting: GreetLeader, proof: str
     ) -> None:
-        theirs = decode(PROOFS, frame).proof
-        if not self._secret.is_proof(theirs, "launcher", greeting.nonce, nonce):
+        if not is_token(decode(PROOFS, frame).proof, proof):
             channel.send(encode(NotAdmitted(Refusal.OTHER_SECRET)))
             here = "this one has one" if self._secret.is_set else "this one has none"
             raise RefusedError(

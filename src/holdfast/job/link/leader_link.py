@@ -33,6 +33,7 @@ from holdfast.job.pure.link import (
     Outbox,
     Refusal,
     Secret,
+    as_sent,
     is_nonce,
 )
 from holdfast.job.pure.membership import DECISIONS, Decision, Message, Offer, Round
@@ -124,7 +125,7 @@ class LeaderLink:
         self._received = 0
         """Number of the last decision that came."""
         self._session = ""
-        self._nonce = ""
+        self._greeting = ""
         self._channel: Channel | None = None
         self._is_open = False
         self._is_proved = False
@@ -141,14 +142,13 @@ class LeaderLink:
             connected.close()
             return
         self._is_open = self._is_proved = False
-        self._nonce = os.urandom(NONCE_BYTES).hex()
         self._answer_by = clock.monotonic() + self._answer_s
         self._channel = Channel(
             connected, self._descriptors, self._on_frame, self._on_closed, FRAME_BYTES_MAX
         )
         greeting = GreetLeader(
             self._job,
-            self._nonce,
+            os.urandom(NONCE_BYTES).hex(),
             self._launcher,
             self._name,
             addr,
@@ -160,7 +160,9 @@ class LeaderLink:
             self._leads,
             self._is_witness,
         )
-        self._channel.send(encode(greeting))
+        said = encode(greeting)
+        self._greeting = as_sent(said)
+        self._channel.send(said)
 
     def send(self, message: Message) -> None:
         """Send a message to the leader, once, however often the connection breaks."""
@@ -215,9 +217,9 @@ class LeaderLink:
         match answer:
             case LeaderProof(nonce, proof):
                 is_leader = is_nonce(nonce) and self._secret.is_proof(
-                    proof, "leader", self._nonce, nonce
+                    proof, "leader", self._greeting, nonce
                 )
-                own = self._secret.proof("launcher", self._nonce, nonce) if is_leader else ""
+                own = self._secret.proof("launcher", self._greeting, nonce) if is_leader else ""
                 channel.send(encode(LauncherProof(own)))
                 if not is_leader:
                     self._lose(self._other_secret())

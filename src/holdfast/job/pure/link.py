@@ -9,7 +9,9 @@
                               ◄────────────────────── decisions, from ``decided + 1`` on
 
 Each side proves that it holds the job's secret, by a nonce of the other that was never used before:
-a recording of one connection proves nothing in another. After that the connection carries
+a recording of one connection proves nothing in another. Both proofs are of the whole greeting, and
+none is answered that the launcher itself has sent: so no stranger has a launcher prove something to
+itself, or for another purpose. After that the connection carries
 messages and decisions as they are, in order; so each has a number that need not be sent. A
 connection that breaks is made again: each side says how many it has received, and the other sends
 the rest (:class:`Outbox`).
@@ -27,6 +29,7 @@ Without a secret the proofs keep out accidents, but no program that knows this f
 from __future__ import annotations
 
 import enum
+import json
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Annotated
@@ -154,13 +157,22 @@ class Secret:
         self._secret = secret or ""
         self._job = job
 
-    def proof(self, by: str, launchers: str, leaders: str) -> str:
-        """The proof of ``by`` ("leader" or "launcher"), for the nonces of both."""
-        return proof(self._secret, by, f"{launchers} {leaders} {self._job}")
+    def proof(self, by: str, greeting: str, leaders: str) -> str:
+        """The proof of ``by`` ("leader" or "launcher"), for :func:`as_sent` and a nonce."""
+        return proof(self._secret, by, f"{greeting} {leaders} {self._job}")
 
-    def is_proof(self, value: str, by: str, launchers: str, leaders: str) -> bool:
+    def is_proof(self, value: str, by: str, greeting: str, leaders: str) -> bool:
         """Whether ``value`` is :meth:`proof`."""
-        return is_proof(value, self._secret, by, f"{launchers} {leaders} {self._job}")
+        return is_proof(value, self._secret, by, f"{greeting} {leaders} {self._job}")
+
+
+def as_sent(greeting: Mapping[str, object]) -> str:
+    """All of a greeting, as the proofs have it, also what only a later version knows.
+
+    Raises:
+        ValueError, RecursionError: No launcher has sent this.
+    """
+    return json.dumps(greeting, sort_keys=True)
 
 
 def is_nonce(value: str) -> bool:
