@@ -510,7 +510,7 @@ def test_a_leader_that_does_not_prove_itself_gets_no_proof(party: Party) -> None
 def test_no_launcher_s_own_port_proves_to_it_that_a_stranger_leads(
     party: Party, change: dict[str, Any]
 ) -> None:
-    """A stranger that a launcher greets says the same there, or a little else, and is answered."""
+    """The stranger repeats the launcher's greeting there, as it is or changed."""
     own = party.leader(leads=False)
     own.server._own = "n1"
     with socket.create_server((HERE, 0)) as stranger:

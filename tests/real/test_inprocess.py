@@ -784,21 +784,17 @@ def test_ranks_of_a_stopped_guard_end_before_the_others_go_on_and_alone_too(
     @wrapper(**times)
     def train(call: CallWrapper):
         note(iteration=call.iteration, now=now(), at=time.monotonic())
-        while True:
-            try:
-                swallow()
-            except BaseException:  # it came between two lines of the other
-                if RANK == 0:
-                    raise
+        swallow(9)
 
-    def swallow():
+    def swallow(depth):
         while True:
             try:
-                while True:
-                    time.sleep(0.01)
-                    with open(f"{os.environ['OUT']}/wrote{RANK}", "w") as file:
-                        file.write(f"{time.monotonic()}\\n")
-            except BaseException:
+                if depth:
+                    swallow(depth - 1)
+                time.sleep(0.01)
+                with open(f"{os.environ['OUT']}/wrote{RANK}", "w") as file:
+                    file.write(f"{time.monotonic()}\\n")
+            except BaseException:  # also what came between two lines of the next one's handler
                 if RANK == 0:
                     raise
 

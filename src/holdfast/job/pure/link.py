@@ -10,11 +10,12 @@
 
 Each side proves that it holds the job's secret, by a nonce of the other that was never used before:
 a recording of one connection proves nothing in another. Both proofs are of the whole greeting, and
-none is answered that the launcher itself has sent: so no stranger has a launcher prove something to
-itself, or for another purpose. After that the connection carries
-messages and decisions as they are, in order; so each has a number that need not be sent. A
-connection that breaks is made again: each side says how many it has received, and the other sends
-the rest (:class:`Outbox`).
+a launcher refuses its own: else a stranger that it greets could repeat that at the launcher's own
+port, changed or not, and send the proof back.
+
+After that the connection carries messages and decisions as they are, in order; so each has a number
+that need not be sent. A connection that breaks is made again: each side says how many it has
+received, and the other sends the rest (:class:`Outbox`).
 
 When the leader of a job has died, a launcher greets another one of the job so that it may lead, and
 gives it its vote (:class:`.Offer`) as the first message. The answer is `Admitted` when it leads; or
