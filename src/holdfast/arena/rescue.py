@@ -161,13 +161,14 @@ class Rescue:
             RescueError: They have none.
         """
         for _ in range(_TRIES):
-            common = set.intersection(*map(self._ids, self._arenas))
-            if not common:
+            held = [*map(self._ids, self._arenas)]
+            if not all(held):
                 break
-            step = max(common).step
-            found = self._pinned(step)
-            if all(isinstance(it, HeldSlot) for it in found):
-                return self._sources(found)
+            # None: a rank has taken others since the look at the one before.
+            if common := set.intersection(*held):
+                found = self._pinned(max(common).step)
+                if all(isinstance(it, HeldSlot) for it in found):
+                    return self._sources(found)
             wait_for.any_readable((), _LOOK_S)
         raise RescueError(
             f"{named(self.ranks)} have no snapshot in common now (last step: {self.last_step}); "

@@ -171,6 +171,24 @@ def test_a_step_that_is_not_taken_is_named(
     assert all(not memory.pins() for memory in job.ranks)
 
 
+def test_ranks_that_take_others_between_two_looks_are_looked_at_again(
+    job: RunningJob, to: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of 10 ms: what the first rank had is gone as the second one is looked at."""
+    job.train(4, 5)
+    look, looks = Rescue._ids, iter(range(100))
+
+    def and_go_on(self: Rescue, memory: ArenaMemory) -> Any:
+        found = look(self, memory)
+        if next(looks) == 0:
+            job.train(6, 7)
+        return found
+
+    monkeypatch.setattr(Rescue, "_ids", and_go_on)
+    assert rescue(to) == 0
+    assert [folder.name for folder in to.iterdir()] == [f"step-7-of-2-{LIFE}"]
+
+
 def test_ranks_without_a_common_snapshot_have_none_to_be_rescued(
     job: RunningJob, to: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
